@@ -1,0 +1,108 @@
+"""/stores: a tenant's stores and their configuration (contract.md, Store configuration)."""
+
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Header
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from api.auth import require
+from api.bodies import read_body
+from api.lists import Cursor, Limit, decode, page
+from api.openapi import job_answers, request_body
+from api.services import Services
+from api.waiting import admit, answer
+from core import ids
+from core.jobs.model import JobRequest
+from core.tenants import stores
+from core.tenants.config import StoreConfig, parse_config
+from core.tenants.keys import Principal
+from core.tenants.stores import Store
+from workers.queues import BULK
+
+router = APIRouter(tags=["stores"])
+
+Reader = Annotated[Principal, require("read")]
+Manager = Annotated[Principal, require("manage")]
+IfMatch = Annotated[str | None, Header(description="The ETag that was read: refused with 412 when it has changed.")]
+
+
+async def configuration(request: Request) -> StoreConfig | None:
+    """The body, read after the key was checked; None when there is none: the defaults."""
+    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
+        return None
+    allow = Services.of(request).settings.allow_model_cache
+    return await read_body(request, lambda data: parse_config(data, allow_model_cache=allow))
+
+
+@router.put(
+    "/stores/{store}",
+    summary="Make or configure a store",
+    responses={201: {"description": "The store is new."}},
+    openapi_extra=request_body(StoreConfig, required=False),
+)
+def put_store(
+    request: Request,
+    store: str,
+    principal: Manager,
+    config: Annotated[StoreConfig | None, Depends(configuration)],
+    if_match: IfMatch = None,
+) -> Response:
+    """Replaces the whole configuration: what is left out takes its default. Without a body, all defaults."""
+    services = Services.of(request)
+    with services.db.tenant(principal.tenant) as tx:
+        found, created = stores.put_store(tx, principal.tenant, store, config, if_match=_tags(if_match))
+    headers = {"ETag": found.etag, **({"Location": f"/v1/stores/{found.name}"} if created else {})}
+    return JSONResponse(found.as_json(), 201 if created else 200, headers)
+
+
+@router.get("/stores", summary="List stores")
+def list_stores(request: Request, principal: Reader, limit: Limit = 100, cursor: Cursor = None) -> dict[str, Any]:
+    """By name; only those that the key is for."""
+    after = decode("stores", cursor, [str])
+    with Services.of(request).db.tenant(principal.tenant) as tx:
+        found = stores.list_stores(
+            tx, principal.tenant, names=principal.store_names(), after=after[0] if after else None, limit=limit + 1
+        )
+    return page(found, limit, route="stores", key=lambda store: [store.name], show=Store.as_json)
+
+
+@router.get("/stores/{store}", summary="Show a store")
+def get_store(request: Request, store: str, principal: Reader) -> Response:
+    """Its effective configuration, with an ETag."""
+    with Services.of(request).db.tenant(principal.tenant) as tx:
+        found = stores.get_store(tx, principal.tenant, store)
+    return JSONResponse(found.as_json(), headers={"ETag": found.etag})
+
+
+@router.delete("/stores/{store}", summary="Erase a store", responses=job_answers(200, "Receipt"))
+async def delete_store(request: Request, store: str, principal: Manager, if_match: IfMatch = None) -> Response:
+    """Erases everything in it, for good. Answers 202 unless `Prefer: wait=N` is sent; the result is a receipt."""
+    services = Services.of(request)
+    services.refuse_when_read_only()
+    tags = _tags(if_match)
+    if tags is not None:
+        (await to_thread.run_sync(_find, services, principal, store)).check(tags)
+    payload = '{"store":true}'
+    await admit(services, principal, payload)
+    job = JobRequest(
+        tenant_id=principal.tenant,
+        job_id=ids.uuid7(),
+        kind=services.kinds["erase"],
+        lane=BULK,
+        payload=payload,
+        store=store,
+        max_attempts=services.settings.max_attempts,
+    )
+    return await answer(request, services, job, created_status=200, default_wait=0)
+
+
+def _find(services: Services, principal: Principal, store: str) -> Store:
+    with services.db.tenant(principal.tenant) as tx:
+        return stores.get_store(tx, principal.tenant, store)
+
+
+def _tags(if_match: str | None) -> list[str] | None:
+    """The entity tags of an If-Match header; a weak one matches nothing (RFC 9110 §13.1.1)."""
+    return None if if_match is None else [tag.strip() for tag in if_match.split(",")]

@@ -1,0 +1,1 @@
+"""Conversation archives: read what other systems export, as `writeConversation` requests (contract.md, Archives)."""

@@ -1,0 +1,114 @@
+"""The one place that reads the environment: variables with the prefix MUNIMENT_ (contract.md, Settings)."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from core.errors import MunimentError
+
+PREFIX = "MUNIMENT_"
+
+
+class SettingsError(MunimentError):
+    """A setting is unknown or not valid; the process must not start. The detail names the variable and the cure."""
+
+
+class Settings(BaseSettings):
+    """One frozen value a process. Ages and leases are seconds; sizes are bytes unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    database_url: SecretStr = SecretStr("")
+    database_direct_url: SecretStr = SecretStr("")
+    database_operator_url: SecretStr = SecretStr("")
+    redis_url: SecretStr = SecretStr("")
+    bind: str = "127.0.0.1:8420"
+    admin_bind: str = ""
+    data_dir: Path = Path(".muniment")
+    url: str = "http://127.0.0.1:8420"
+    api_key: SecretStr = SecretStr("")
+    readonly: bool = False
+    allow_model_cache: bool = False
+    prepare: bool = True
+    log: str = Field(default="json", pattern="^(json|text)$")
+
+    pool_size: int = Field(default=0, ge=0, le=200)
+    """Connections of one process; 0: as many as it has threads, at most 16."""
+    accept_group: int = Field(default=64, ge=1, le=1000)
+    """The most jobs that one accepting transaction takes (group commit)."""
+    auth_cache_seconds: float = Field(default=5.0, ge=0, le=60)
+    """How long a process trusts a key it has looked up: a revoked key stops working within this time."""
+
+    lease_seconds: float = Field(default=30.0, ge=1, le=600)
+    renew_seconds: float = Field(default=10.0, gt=0, le=300)
+    sweep_seconds: float = Field(default=5.0, gt=0, le=60)
+    relay_poll_seconds: float = Field(default=1.0, gt=0, le=60)
+    relay_lease_seconds: float = Field(default=5.0, gt=0, le=60)
+    resend_seconds: float = Field(default=30.0, ge=12, le=3600)
+    """A wake-up is sent again after max(this, 3 × the queue's p95 wait): at least 12 s, so at most 5 sends a job a minute."""
+    max_attempts: int = Field(default=5, ge=1, le=100)
+    max_crashes: int = Field(default=3, ge=1, le=100)
+    inflight_interactive: int = Field(default=16, ge=1, le=10_000)
+    inflight_bulk: int = Field(default=4, ge=1, le=10_000)
+    read_deadline_seconds: int = Field(default=45, ge=1, le=300)
+    write_deadline_seconds: int = Field(default=60, ge=1, le=3600)
+    import_deadline_seconds: int = Field(default=600, ge=1, le=3600)
+    shutdown_seconds: float = Field(default=25.0, ge=0, le=3600)
+    """How long a stopping worker lets running jobs finish; keep the orchestrator's grace period above it."""
+
+    keep_payload_hours: float = Field(default=24.0, gt=0)
+    keep_read_hours: float = Field(default=1.0, gt=0)
+    keep_job_days: float = Field(default=30.0, gt=0)
+    keep_idempotency_hours: float = Field(default=24.0, gt=0)
+    keep_upload_hours: float = Field(default=24.0, gt=0)
+
+    exporter_bind: str = "127.0.0.1:9420"
+    metrics_bind: str = ""
+    """A worker's own /metrics, /healthz and /readyz; empty: none."""
+    faults: str = ""
+    """Fault hooks for drills and tests, e.g. `commit.before=kill:0.1`; empty in every real process."""
+
+    def secret(self, name: str) -> str:
+        """The plain text of a secret setting; raises `SettingsError` that names the variable when it is not set."""
+        value: object = getattr(self, name)
+        text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        if not text:
+            raise SettingsError(f"{PREFIX}{name.upper()} is not set: see `muniment --help` and the README's settings")
+        return text
+
+    @property
+    def direct_url(self) -> str:
+        """The database past the pooler; the same as DATABASE_URL unless set."""
+        return self.database_direct_url.get_secret_value() or self.secret("database_url")
+
+
+def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
+    """Settings from the environment, `given` values first. An unknown variable refuses to start, with the near name."""
+    names = os.environ if environment is None else environment
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for name in names:
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise SettingsError(f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ""))
+    try:
+        if environment is None:
+            return Settings(**given)
+        fields = {
+            name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name in known and value
+        }
+        return Settings.model_validate({**fields, **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = f"{PREFIX}{str(first['loc'][0]).upper()}" if first["loc"] else PREFIX
+        raise SettingsError(f"{name}: {first['msg']}") from None
+
+
+def child_environment(**settings: str) -> dict[str, str]:
+    """The environment for a process we start: ours without any MUNIMENT_ variable, plus the given settings by field name."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return base | {f"{PREFIX}{name.upper()}": value for name, value in settings.items()}

@@ -1,0 +1,122 @@
+"""The pool and the two ways into it: a tenant's transaction, and the system's (relay, operators, migrations)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from core.errors import Unavailable
+from core.store.queries import queries
+
+Row = dict[str, Any]
+
+CONNECT_SECONDS = 5
+POOL_SECONDS = 10
+
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+
+
+class Tx:
+    """One open transaction. `queries` are called as `tx.rows("name", key=value)`; a name is one of sql/queries."""
+
+    def __init__(self, connection: Connection[DictRow]) -> None:
+        self._connection = connection
+
+    def rows(self, name: str, /, **values: object) -> list[Row]:
+        return list(getattr(queries(), name)(self._connection, **values))
+
+    def row(self, name: str, /, **values: object) -> Row | None:
+        return next(iter(self.rows(name, **values)), None)
+
+    def value(self, name: str, /, **values: object) -> Any:
+        """The first column of the first row, or None."""
+        row = self.row(name, **values)
+        return next(iter(row.values())) if row else None
+
+    def run(self, name: str, /, **values: object) -> int:
+        """For statements that return nothing (`!` in the query file): how many rows they touched."""
+        return int(getattr(queries(), name)(self._connection, **values))
+
+
+class Database:
+    """A pool of one role. Every failure to reach Postgres is `Unavailable`; statements' own errors pass as they are."""
+
+    def __init__(self, dsn: str, *, name: str, size: int = 4, prepare: bool = True) -> None:
+        def configure(connection: Connection[DictRow]) -> None:
+            if not prepare:
+                connection.prepare_threshold = None
+
+        self._pool: ConnectionPool[Connection[DictRow]] = ConnectionPool(
+            dsn,
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                "connect_timeout": CONNECT_SECONDS,
+                "application_name": f"muniment-{name}",
+                "keepalives_idle": 30,
+                "keepalives_interval": 10,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 20_000,
+            },
+            min_size=min(2, size),
+            max_size=size,
+            timeout=POOL_SECONDS,
+            max_lifetime=1800,
+            configure=configure,
+            open=False,
+            name=f"muniment-{name}",
+        )
+        self.size = size
+
+    def __enter__(self) -> "Database":
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        self._pool.open()
+
+    def close(self) -> None:
+        self._pool.close(timeout=5)
+
+    def waiting(self) -> int:
+        """Callers that wait for a connection at this moment."""
+        return int(self._pool.get_stats().get("requests_waiting", 0))
+
+    @contextmanager
+    def _connection(self) -> Generator[Connection[DictRow]]:
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except _LOST as error:
+            # An idle pool may hold many dead connections after Postgres restarted: drop them all at once.
+            if not isinstance(error, (PoolTimeout, psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)):
+                self._pool.check()
+            raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error
+
+    @contextmanager
+    def tenant(self, tenant_id: UUID) -> Generator[Tx]:
+        """A transaction that sees one tenant: the setting that the policies read is its first statement."""
+        with self._connection() as connection, connection.transaction():
+            tx = Tx(connection)
+            tx.run("set_tenant", tenant=str(tenant_id))
+            yield tx
+
+    @contextmanager
+    def system(self) -> Generator[Tx]:
+        """A transaction without a tenant: relay, operators, migrations. The app role sees no tenant's row in it."""
+        with self._connection() as connection, connection.transaction():
+            yield Tx(connection)
+
+    @contextmanager
+    def direct(self) -> Generator[Tx]:
+        """Autocommit: for the server functions that set the tenant themselves, one round trip each."""
+        with self._connection() as connection:
+            yield Tx(connection)

@@ -1,0 +1,1 @@
+"""Who may do what, where, and how much: tenants, keys, stores with their configuration, quotas."""

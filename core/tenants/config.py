@@ -1,0 +1,196 @@
+"""A store's configuration: its fields, its defaults, and what is refused (contract.md, Store configuration).
+
+What cannot work is refused when it is stored, naming the field, never at the first read. At present no model, no
+embedding and no index route but `lexical` exists: whatever needs one is refused until the part it needs is there.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from core.errors import FieldProblem, InvalidRequest
+from core.jsontext import canonical, sha256_hex
+from core.records.model import refusal
+
+FLAGS = ("planning", "screening", "judging", "coverage", "looping", "consolidation")
+ROUTES = ("entities", "relations", "temporal", "supersedes", "recency", "traversal")
+MAX_ITEMS = 16
+
+_PROFILES = ("planner", "judge", "consolidator", "embedding")
+_NOT_HASHED = frozenset({"modelCache", "budgets"})
+_TIMEOUTS = frozenset({"timeoutSeconds", "attemptTimeoutSeconds"})
+_CACHE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
+
+
+def _cache_name(value: str) -> str:
+    if _CACHE_NAME.fullmatch(value) is None:
+        raise PydanticCustomError("invalid", "must be 1 to 63 letters, digits, hyphens, dots or underscores")
+    return value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Policy(_Part):
+    """Which decisions a read takes. A flag left out of a given policy is false (memory-agent.md §6.2)."""
+
+    planning: bool = False
+    screening: bool = False
+    judging: bool = False
+    coverage: bool = False
+    looping: bool = False
+    consolidation: bool = False
+
+
+class Index(_Part):
+    """Where candidates come from."""
+
+    version: Literal[1, 2] = 1
+    lexical: bool = False
+    entities: bool = False
+    relations: bool = False
+    temporal: bool = False
+    supersedes: bool = False
+    recency: bool = False
+    traversal: bool = False
+
+
+class ViewConfig(_Part):
+    """How many records a View holds at most, and their order: "" is by rank."""
+
+    maxItems: Annotated[int, Field(ge=1, le=MAX_ITEMS)] = MAX_ITEMS
+    order: Literal["", "time"] = ""
+
+
+class StoreConfig(_Part):
+    """A store's configuration as a client sends it. Fields left out take their defaults."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"version": 1, "index": {"version": 1, "lexical": True}, "view": {"maxItems": 12, "order": "time"}}
+            ]
+        }
+    )
+
+    version: Literal[1] = 1
+    strategy: Literal["simple", "memory-agent/v1"] = "simple"
+    policy: Policy | None = None
+    planner: str | dict[str, Any] | None = None
+    judge: str | dict[str, Any] | None = None
+    consolidator: str | dict[str, Any] | None = None
+    embedding: str | dict[str, Any] | None = None
+    index: Index | None = None
+    view: ViewConfig | None = None
+    consolidation: dict[str, Any] | None = None
+    budgets: dict[str, Any] | None = None
+    modelCache: Annotated[str, AfterValidator(_cache_name)] | None = None
+
+
+DEFAULT = StoreConfig(index=Index(version=1, lexical=True), view=ViewConfig(order="time"))
+"""What a store made without a configuration gets written out."""
+
+
+def parse_config(data: object, *, allow_model_cache: bool = False) -> StoreConfig:
+    """The configuration in decoded JSON. Raises InvalidRequest naming each field that is wrong or cannot work."""
+    try:
+        config = StoreConfig.model_validate(data)
+    except ValidationError as error:
+        raise refusal(error) from None
+    problems = [
+        *_model_problems(config),
+        *_index_problems(config.index or Index()),
+        *([] if allow_model_cache or config.modelCache is None else [_CACHE_PROBLEM]),
+    ]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InvalidRequest(f"{problems[0].field}: {problems[0].message}{more}", fields=problems)
+    return config
+
+
+_CACHE_PROBLEM = FieldProblem(
+    "modelCache", "is for evaluations; leave it out, or let the operator set MUNIMENT_ALLOW_MODEL_CACHE=1"
+)
+
+
+def _model_problems(config: StoreConfig) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    if config.strategy != "simple":
+        problems.append(
+            FieldProblem("strategy", "needs a planner and a judge, which are not available yet; use simple")
+        )
+    for flag in FLAGS:
+        if config.policy is not None and getattr(config.policy, flag):
+            problems.append(
+                FieldProblem(f"policy.{flag}", "needs a model, and none is granted to this tenant; set it to false")
+            )
+    for name in _PROFILES:
+        value = getattr(config, name)
+        if isinstance(value, str):
+            problems.append(FieldProblem(name, f"no profile {value!r:.80} is granted to this tenant; leave it out"))
+        elif value is not None:
+            problems.append(
+                FieldProblem(name, "must name a profile granted to this tenant; models are set up by the operator")
+            )
+    if config.consolidation is not None:
+        problems.append(
+            FieldProblem("consolidation", "needs a completion model, and none is granted to this tenant; leave it out")
+        )
+    if config.budgets is not None:
+        problems.append(
+            FieldProblem("budgets", "caps model spending, and no model is granted to this tenant; leave it out")
+        )
+    return problems
+
+
+def _index_problems(index: Index) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    if index.version != 1:
+        problems.append(FieldProblem("index.version", "version 2 is not available yet; use 1"))
+    for route in ROUTES:
+        if getattr(index, route):
+            problems.append(FieldProblem(f"index.{route}", "is not available yet; leave it out"))
+    return problems
+
+
+def effective(config: StoreConfig | None) -> dict[str, Any]:
+    """The configuration with its defaults, key by key, as JSON. None: a store made without one (contract.md).
+
+    A configuration without `index` has none: the original candidate retrieval.
+    """
+    config = config or DEFAULT
+    settled: dict[str, Any] = {
+        "version": config.version,
+        "strategy": config.strategy,
+        "policy": (config.policy or Policy()).model_dump(),
+        "view": (config.view or ViewConfig()).model_dump(),
+    }
+    if config.index is not None:
+        flags = {name: True for name in ("lexical", *ROUTES) if getattr(config.index, name)}
+        settled["index"] = {"version": config.index.version, **flags}
+    if config.modelCache is not None:
+        settled["modelCache"] = config.modelCache
+    return settled
+
+
+def policy_hash(settled: Mapping[str, Any]) -> str:
+    """SHA-256 of the effective configuration's JCS form, without what changes no answer (contract.md).
+
+    Left out: `modelCache`, budgets, timeouts, and an empty `view.order`.
+    """
+    hashed = {name: _without_timeouts(value) for name, value in settled.items() if name not in _NOT_HASHED}
+    view = dict(cast("Mapping[str, Any]", hashed["view"]))
+    if view.get("order") == "":
+        del view["order"]
+    return sha256_hex(canonical({**hashed, "view": view}))
+
+
+def _without_timeouts(value: object) -> object:
+    if isinstance(value, Mapping):
+        part = cast("Mapping[str, object]", value)
+        return {name: _without_timeouts(entry) for name, entry in part.items() if name not in _TIMEOUTS}
+    return value

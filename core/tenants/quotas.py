@@ -1,0 +1,113 @@
+"""Quotas of a tenant (contract.md, Routes): queued jobs and bytes, stored bytes, requests a second.
+
+Each process counts for itself: what it has accepted since it last asked the database is exact, what other processes
+accepted is up to `REFRESH_SECONDS` old, and requests a second are per process.
+"""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from math import ceil
+from uuid import UUID
+
+from core.clock import monotonic
+from core.errors import QuotaExceeded
+from core.store.database import Database
+from core.tenants.keys import Principal
+from core.tenants.tenants import Limits
+
+REFRESH_SECONDS = 1.0
+RETRY_SECONDS = 5
+TENANTS = 10_000
+"""The most tenants that one process remembers."""
+
+
+@dataclass(slots=True)
+class Backlog:
+    jobs: int
+    bytes: int
+    stored: int
+    at: float
+
+
+class Backlogs:
+    """What each tenant has queued and stored; for any thread."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._lock = threading.Lock()
+        self._known: OrderedDict[UUID, Backlog] = OrderedDict()
+
+    def fresh(self, principal: Principal) -> bool:
+        """Whether `check` will answer from memory; if not, it asks the database: not on an event loop."""
+        known = self._known.get(principal.tenant)
+        return known is not None and monotonic() - known.at < REFRESH_SECONDS
+
+    def check(self, principal: Principal, add_bytes: int, jobs: int = 1) -> None:
+        """Counts the jobs in, or raises QuotaExceeded with Retry-After. Raises Unavailable like any statement."""
+        if self._is_due(principal.tenant):
+            self._refresh(principal.tenant)
+        limits = principal.limits
+        assert limits is not None
+        with self._lock:
+            backlog = self._known[principal.tenant]
+            problem = _beyond(limits, backlog, add_bytes, jobs)
+            if problem is None:
+                backlog.jobs += jobs
+                backlog.bytes += add_bytes
+        if problem is not None:
+            raise QuotaExceeded(problem, retry_after=RETRY_SECONDS)
+
+    def _is_due(self, tenant_id: UUID) -> bool:
+        # Who finds the numbers old takes the refresh upon itself; meanwhile the others go by the old ones.
+        with self._lock:
+            known = self._known.get(tenant_id)
+            if known is None:
+                return True
+            due = monotonic() - known.at >= REFRESH_SECONDS
+            if due:
+                known.at = monotonic()
+            return due
+
+    def _refresh(self, tenant_id: UUID) -> None:
+        with self._db.tenant(tenant_id) as tx:
+            row = tx.row("tenant_backlog", tenant=tenant_id)
+        assert row is not None
+        with self._lock:
+            self._known[tenant_id] = Backlog(row["jobs"], row["bytes"], row["stored"], monotonic())
+            self._known.move_to_end(tenant_id)
+            while len(self._known) > TENANTS:
+                self._known.popitem(last=False)
+
+
+def _beyond(limits: Limits, backlog: Backlog, add_bytes: int, jobs: int) -> str | None:
+    if backlog.jobs + jobs > limits.max_queued_jobs:
+        return f"{backlog.jobs} jobs are queued, and {limits.max_queued_jobs} is this tenant's limit"
+    if backlog.bytes + add_bytes > limits.max_queued_bytes:
+        return f"{backlog.bytes} bytes are queued, and {limits.max_queued_bytes} is this tenant's limit"
+    if limits.max_stored_bytes is not None and backlog.stored + add_bytes > limits.max_stored_bytes:
+        return f"{backlog.stored} bytes are stored, and {limits.max_stored_bytes} is this tenant's limit"
+    return None
+
+
+class RequestRates:
+    """A token bucket a tenant: `max_requests_per_second` tokens, refilled at that rate. For one thread."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[UUID, tuple[float, float]] = OrderedDict()
+
+    def take(self, principal: Principal) -> None:
+        """Counts one request, or raises QuotaExceeded with Retry-After."""
+        if principal.limits is None or principal.limits.max_requests_per_second is None:
+            return
+        rate = principal.limits.max_requests_per_second
+        moment = monotonic()
+        tokens, since = self._buckets.pop(principal.tenant, (float(rate), moment))
+        tokens = min(float(rate), tokens + (moment - since) * rate)
+        allowed = tokens >= 1
+        self._buckets[principal.tenant] = (tokens - 1 if allowed else tokens, moment)
+        while len(self._buckets) > TENANTS:
+            self._buckets.popitem(last=False)
+        if not allowed:
+            wait = ceil((1 - tokens) / rate)
+            raise QuotaExceeded(f"{rate} requests a second is this tenant's limit", retry_after=max(1, wait))

@@ -1,0 +1,1 @@
+"""Every SQL text of Muniment: `migrations/`, `functions/` (hot job statements), `queries/` (named), `roles.sql`."""

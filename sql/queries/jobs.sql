@@ -1,0 +1,102 @@
+-- name: accept_jobs(tenants, jobs, stores, kinds, queues, payloads, document_ids, deadlines, keeps, max_attempts, waiters, traces, routes, keys, body_hashes, answers, inflight)
+select * from accept_jobs(
+  :tenants::uuid[], :jobs::uuid[], :stores::text[], :kinds::text[], :queues::text[], :payloads::text[],
+  :document_ids::text[], :deadlines::integer[], :keeps::integer[], :max_attempts::smallint[], :waiters::text[],
+  :traces::text[], :routes::text[], :keys::text[], :body_hashes::bytea[], :answers::smallint[], :inflight::integer[]);
+
+-- name: unsend_jobs(tenants, jobs)
+select unsend_jobs(:tenants::uuid[], :jobs::uuid[]);
+
+-- name: claim_job(tenant, job, owner, lease)
+select * from claim_job(:tenant::uuid, :job::uuid, :owner::text, make_interval(secs => :lease));
+
+-- name: claim_more(tenant, queue, kind, owner, lease, limit)
+select * from claim_more(:tenant::uuid, :queue::text, :kind::text, :owner::text, make_interval(secs => :lease), :limit::integer);
+
+-- name: claim_writes(tenant, store, job, owner, lease, limit, bytes)
+select * from claim_writes(:tenant::uuid, :store::uuid, :job::uuid, :owner::text, make_interval(secs => :lease),
+                           :limit::integer, :bytes::bigint);
+
+-- name: renew_jobs(tenants, tokens, jobs, lease)
+select * from renew_jobs(:tenants::uuid[], :tokens::uuid[], :jobs::uuid[], make_interval(secs => :lease));
+
+-- name: finish_job(tenant, job, token, state, result, error, reason)
+select * from finish_job(:tenant::uuid, :job::uuid, :token::uuid, :state::text, :result::text, :error::jsonb, :reason::text);
+
+-- name: finish_jobs(tenant, jobs, tokens, states, results, errors)
+select * from finish_jobs(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :states::text[], :results::text[], :errors::text[]);
+
+-- name: retry_job(tenant, job, token, error, delay)
+select retry_job(:tenant::uuid, :job::uuid, :token::uuid, :error::jsonb, make_interval(secs => :delay)) as state;
+
+-- name: defer_job(tenant, job, token, reason, run_at)
+select defer_job(:tenant::uuid, :job::uuid, :token::uuid, :reason::text, :run_at::timestamptz) as deferred;
+
+-- name: release_job(tenant, job, token)
+select release_job(:tenant::uuid, :job::uuid, :token::uuid) as released;
+
+-- name: add_children(tenant, parent, token, jobs, kind, queue, payloads, keep, max_attempts, total, unit)
+select add_children(:tenant::uuid, :parent::uuid, :token::uuid, :jobs::uuid[], :kind::text, :queue::text, :payloads::text[],
+                    :keep::integer, :max_attempts::smallint, :total::bigint, :unit::text) as added;
+
+-- name: wait_for_children(tenant, job, token)
+select wait_for_children(:tenant::uuid, :job::uuid, :token::uuid) as waits;
+
+-- name: cancel_job(tenant, job)
+select cancel_job(:tenant::uuid, :job::uuid) as state;
+
+-- name: revive_job(tenant, job)
+select revive_job(:tenant::uuid, :job::uuid) as state;
+
+-- name: set_progress(tenant, job, token, done, total, unit)!
+update jobs set progress_done = :done, progress_total = :total, progress_unit = :unit
+ where tenant_id = :tenant and job_id = :job and lease_token = :token and state = 'running';
+
+-- name: lock_running(tenant, token, jobs)
+-- Which of a claim's jobs are still its own, locked until the transaction ends.
+select job_id from jobs
+ where tenant_id = :tenant and job_id = any (:jobs::uuid[]) and lease_token = :token and state = 'running'
+   for update;
+
+-- name: get_job(tenant, job)
+select j.*, s.name as store, r.result
+  from jobs j
+  left join stores s on s.tenant_id = j.tenant_id and s.store_id = j.store_id
+  left join job_results r on r.tenant_id = j.tenant_id and r.job_id = j.job_id
+ where j.tenant_id = :tenant and j.job_id = :job;
+
+-- name: job_payload(tenant, job)
+select payload from job_payloads where tenant_id = :tenant and job_id = :job;
+
+-- name: list_jobs(tenant, before, states, store, parent, limit)
+-- Newest first: job ids are time-ordered.
+select j.*, s.name as store, null::text as result
+  from jobs j left join stores s on s.tenant_id = j.tenant_id and s.store_id = j.store_id
+ where j.tenant_id = :tenant and (:before::uuid is null or j.job_id < :before::uuid)
+   and (:states::text[] is null or j.state = any (:states::text[]))
+   and (:store::text is null or s.name = :store::text)
+   and (:parent::uuid is null or j.parent_id = :parent::uuid)
+ order by j.job_id desc limit :limit;
+
+-- name: purge_job(tenant, job)
+-- Only what has ended; a row comes back when it was there.
+with gone as (
+  delete from jobs where tenant_id = :tenant and job_id = :job and finished_at is not null returning tenant_id, job_id),
+gone_payload as (
+  delete from job_payloads p using gone g where p.tenant_id = g.tenant_id and p.job_id = g.job_id),
+gone_result as (
+  delete from job_results r using gone g where r.tenant_id = g.tenant_id and r.job_id = g.job_id)
+select job_id from gone;
+
+-- name: children_by_state(tenant, parent)
+select j.state, count(*) as jobs from jobs j where j.tenant_id = :tenant and j.parent_id = :parent group by j.state;
+
+-- name: children_results(tenant, parent, after, limit)
+select j.job_id, j.state, j.error, r.result
+  from jobs j left join job_results r on r.tenant_id = j.tenant_id and r.job_id = j.job_id
+ where j.tenant_id = :tenant and j.parent_id = :parent and j.job_id > :after order by j.job_id limit :limit;
+
+-- name: tenant_backlog(tenant)
+select (select count(*) from jobs j where j.tenant_id = :tenant and j.finished_at is null) as jobs,
+       (select coalesce(sum(j.payload_bytes), 0) from jobs j where j.tenant_id = :tenant and j.finished_at is null)::bigint as bytes,
+       (select coalesce(sum(s.stored_bytes), 0) from stores s where s.tenant_id = :tenant)::bigint as stored;

@@ -1,0 +1,55 @@
+-- name: lead(name, holder, lease)
+select lead(:name::text, :holder::text, make_interval(secs => :lease)) as epoch;
+
+-- name: resign(name, holder)!
+update leases set lease_until = now() - interval '1 s' where name = :name and holder = :holder;
+
+-- name: dispatch_jobs(queue, inflight, limit, after, resend)
+select * from dispatch_jobs(:queue::text, :inflight::integer, :limit::integer, :after::uuid, make_interval(secs => :resend));
+
+-- name: dispatch_writes(queue, inflight, limit, after, resend)
+select * from dispatch_writes(:queue::text, :inflight::integer, :limit::integer, :after::uuid, make_interval(secs => :resend));
+
+-- name: unsend(tenants, jobs)!
+update jobs j set sent_at = null, due_at = j.deadline_at
+  from unnest(:tenants::uuid[], :jobs::uuid[]) as k (tenant_id, job_id)
+ where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued';
+
+-- name: sweep_jobs(limit, max_crashes, keep_days)
+select * from sweep_jobs(:limit::integer, :max_crashes::integer, make_interval(secs => :keep_days * 86400.0));
+
+-- name: queue_wait_p95(queue)
+-- Of what runs now: seconds between sending and claiming. The set is small: what is in flight.
+select coalesce(percentile_disc(0.95) within group (order by extract(epoch from j.started_at - j.sent_at)), 0)::float8 as seconds
+  from jobs j where j.due_at is not null and j.state = 'running' and j.queue = :queue;
+
+-- name: prune_idempotency_keys(hours, limit)!
+delete from idempotency_keys where ctid = any (array(
+  select ctid from idempotency_keys where created_at < now() - make_interval(secs => :hours * 3600.0) limit :limit));
+
+-- name: prune_uploads(hours, limit)!
+-- Bytes of imports that ended, or that nobody has touched, longer ago than the setting.
+delete from uploads u where u.ctid = any (array(
+  select c.ctid from uploads c join imports i on i.tenant_id = c.tenant_id and i.import_id = c.import_id
+   where i.updated_at < now() - make_interval(secs => :hours * 3600.0) and i.state not in ('running', 'paused') limit :limit));
+
+-- name: report_process(process, role, host, pid, queues, jobs_done, clock)!
+insert into processes as p (process_id, role, host, pid, queues, jobs_done, clock_skew_ms)
+values (:process, :role, :host, :pid, :queues::text[], :jobs_done,
+        (extract(epoch from :clock::timestamptz - now()) * 1000)::integer)
+on conflict (process_id) do update
+   set seen_at = now(), jobs_done = excluded.jobs_done, clock_skew_ms = excluded.clock_skew_ms;
+
+-- name: forget_process(process)!
+delete from processes where process_id = :process;
+
+-- name: prune_processes()!
+delete from processes where seen_at < now() - interval '1 hour';
+
+-- name: processes()
+select process_id, role, host, pid, queues, started_at, seen_at, jobs_done, clock_skew_ms,
+       extract(epoch from now() - seen_at)::float8 as silent_seconds
+  from processes order by role, started_at;
+
+-- name: backlog()
+select * from backlog;

@@ -1,0 +1,128 @@
+"""Figures against bars: a table with each figure's sample count and percentiles, the same as JSON, and an exit code."""
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+PACKAGES = ("dramatiq", "redis", "hiredis", "psycopg", "fastapi", "uvicorn", "celery", "procrastinate")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Nearest rank: the smallest value that `share` (0–1] of all do not exceed. ValueError without values."""
+    if not values:
+        raise ValueError("no samples")
+    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A series of measurements in one unit, and what was measured how."""
+
+    name: str
+    unit: str
+    settings: str
+    values: Sequence[float]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "settings": self.settings,
+            "samples": len(self.values),
+            "p50": percentile(self.values, 0.5),
+            "p95": percentile(self.values, 0.95),
+            "max": max(self.values),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A figure that must reach `bar`. NaN never passes."""
+
+    key: str
+    title: str
+    value: float
+    relation: Literal["≤", "≥"]
+    bar: float
+    unit: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.value <= self.bar if self.relation == "≤" else self.value >= self.bar
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "value": self.value if math.isfinite(self.value) else None,
+            "bar": f"{self.relation} {self.bar:g}",
+            "unit": self.unit,
+            "passed": self.passed,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """Collect with `samples` and `bars`; then `show`, `write`, and exit with `exit_code`."""
+
+    title: str
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+    samples: list[Sample] = field(default_factory=list[Sample])
+    bars: list[Bar] = field(default_factory=list[Bar])
+
+    @property
+    def exit_code(self) -> int:
+        """0 when there are bars and all passed, else 1."""
+        return 0 if self.bars and all(bar.passed for bar in self.bars) else 1
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "passed": self.exit_code == 0,
+            "settings": self.settings,
+            "versions": versions(),
+            "samples": [sample.as_json() for sample in self.samples],
+            **{bar.key: bar.as_json() for bar in self.bars},
+        }
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def show(self, console: Console | None = None) -> None:
+        console = console or Console(soft_wrap=True)
+        console.print(f"[bold]{self.title}[/bold]")
+        for name, value in {**self.settings, **versions()}.items():
+            console.print(f"  {name}: {value}", highlight=False)
+        if self.samples:
+            console.print(_sample_table(self.samples))
+        console.print(_bar_table(self.bars))
+        failed = [bar.key for bar in self.bars if not bar.passed]
+        console.print(f"[red]Missed: {', '.join(failed)}[/red]" if failed else "[green]All bars passed.[/green]")
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
+def _sample_table(samples: Sequence[Sample]) -> Table:
+    table = Table("measured", "settings", "n", "p50", "p95", "max", "unit")
+    for sample in samples:
+        found = sample.as_json()
+        numbers = [f"{found[name]:,.2f}" for name in ("p50", "p95", "max")]
+        table.add_row(sample.name, sample.settings, str(found["samples"]), *numbers, sample.unit)
+    return table
+
+
+def _bar_table(bars: Sequence[Bar]) -> Table:
+    table = Table("key", "what", "value", "bar", "")
+    for bar in bars:
+        verdict = "[green]pass[/green]" if bar.passed else "[red]MISS[/red]"
+        table.add_row(bar.key, bar.title, f"{bar.value:,.2f} {bar.unit}", f"{bar.relation} {bar.bar:g}", verdict)
+    return table

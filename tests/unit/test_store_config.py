@@ -1,0 +1,115 @@
+"""A store's configuration: every refusal names its field, defaults come key by key, the hash is the contract's."""
+
+import hashlib
+
+import pytest
+import rfc8785
+
+from core.errors import InvalidRequest
+from core.tenants.config import FLAGS, ROUTES, effective, parse_config, policy_hash
+
+POLICY = dict.fromkeys(FLAGS, False)
+
+REFUSED = [
+    ([], "body"),
+    ("x", "body"),
+    ({"versoin": 1}, "versoin"),
+    ({"version": 2}, "version"),
+    ({"version": True}, "version"),
+    ({"strategy": "best"}, "strategy"),
+    ({"strategy": "memory-agent/v1"}, "strategy"),
+    *[({"policy": {flag: True}}, f"policy.{flag}") for flag in FLAGS],
+    ({"policy": {"planing": False}}, "policy.planing"),
+    ({"policy": {"planning": 0}}, "policy.planning"),
+    ({"planner": "cheap"}, "planner"),
+    ({"judge": "jev"}, "judge"),
+    ({"judge": {"kind": "jev", "model": "jev-latest", "keyEnv": "AWS_SECRET"}}, "judge"),
+    ({"consolidator": "big"}, "consolidator"),
+    ({"embedding": "builtin"}, "embedding"),
+    ({"index": {"version": 2, "lexical": True}}, "index.version"),
+    ({"index": {"version": 3}}, "index.version"),
+    *[({"index": {"version": 1, route: True}}, f"index.{route}") for route in ROUTES],
+    ({"index": {"lexcal": True}}, "index.lexcal"),
+    ({"view": {"maxItems": 0}}, "view.maxItems"),
+    ({"view": {"maxItems": 17}}, "view.maxItems"),
+    ({"view": {"maxItems": 8.0}}, "view.maxItems"),
+    ({"view": {"maxItems": "8"}}, "view.maxItems"),
+    ({"view": {"order": "rank"}}, "view.order"),
+    ({"view": {"max_items": 8}}, "view.max_items"),
+    ({"consolidation": {"mode": "timelines"}}, "consolidation"),
+    ({"budgets": {"jev": 5}}, "budgets"),
+    ({"modelCache": "run-1"}, "modelCache"),
+    ({"budgetFile": "x.db"}, "budgetFile"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), REFUSED)
+def test_what_cannot_work_is_refused_naming_the_field(body: object, field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_config(body)
+    problem = refused.value.fields[0]
+    # A union's branches are told apart by pydantic's path; the field is what it begins with.
+    assert problem.field.split("[")[0] == field
+    assert problem.message
+    assert field in refused.value.detail
+
+
+def test_every_problem_is_named_at_once() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_config({"strategy": "memory-agent/v1", "judge": "j", "index": {"version": 2, "recency": True}})
+    assert [problem.field for problem in refused.value.fields] == ["strategy", "judge", "index.version", "index.recency"]
+
+
+def test_the_model_cache_needs_the_operator() -> None:
+    config = parse_config({"modelCache": "run-1"}, allow_model_cache=True)
+    assert effective(config)["modelCache"] == "run-1"
+    with pytest.raises(InvalidRequest, match="modelCache"):
+        parse_config({"modelCache": "../x"}, allow_model_cache=True)
+
+
+def test_a_store_made_without_a_configuration_has_the_defaults_written_out() -> None:
+    assert effective(None) == {
+        "version": 1,
+        "strategy": "simple",
+        "policy": POLICY,
+        "index": {"version": 1, "lexical": True},
+        "view": {"maxItems": 16, "order": "time"},
+    }
+
+
+def test_an_empty_configuration_is_the_original_retrieval_by_rank() -> None:
+    assert effective(parse_config({})) == {
+        "version": 1,
+        "strategy": "simple",
+        "policy": POLICY,
+        "view": {"maxItems": 16, "order": ""},
+    }
+
+
+def test_defaults_come_key_by_key() -> None:
+    config = parse_config({"view": {"maxItems": 4}, "policy": {"looping": False}, "index": {"lexical": True}})
+    assert effective(config)["view"] == {"maxItems": 4, "order": ""}
+    assert effective(config)["policy"] == POLICY
+    assert effective(config)["index"] == {"version": 1, "lexical": True}
+
+
+def test_the_effective_configuration_is_accepted_again_and_stays_the_same() -> None:
+    settled = effective(parse_config({"view": {"order": "time"}, "index": {"version": 1, "lexical": True}}))
+    assert effective(parse_config(settled)) == settled
+
+
+def test_the_policy_hash_is_that_of_the_canonical_form() -> None:
+    settled = effective(None)
+    assert policy_hash(settled) == hashlib.sha256(rfc8785.dumps(settled)).hexdigest()
+
+
+def test_the_policy_hash_leaves_out_what_changes_no_answer() -> None:
+    plain = effective(parse_config({}))
+    hashed = policy_hash(plain)
+    without_order = {**plain, "view": {"maxItems": 16}}
+    assert hashed == hashlib.sha256(rfc8785.dumps(without_order)).hexdigest()
+    assert policy_hash({**plain, "modelCache": "a", "budgets": {"jev": 1}}) == hashed
+    slow, fast = ({**plain, "judge": {"kind": "jev", "timeoutSeconds": n}} for n in (90, 5))
+    assert policy_hash(slow) == policy_hash(fast) != hashed
+    assert policy_hash({**plain, "view": {"maxItems": 15, "order": ""}}) != hashed
+    assert policy_hash({**plain, "view": {"maxItems": 16, "order": "time"}}) != hashed

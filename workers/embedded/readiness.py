@@ -1,0 +1,55 @@
+"""Whether the processes of a stack do their work yet."""
+
+import http.client
+import socket
+from collections.abc import Mapping
+from threading import Event
+
+from core.clock import monotonic
+from core.store.database import Database
+from workers.embedded.errors import CannotStart
+from workers.embedded.process import Child
+
+PROBE_S = 2.0
+POLL_S = 0.05
+
+
+def await_all(processes: Mapping[str, tuple[Child, str]], db: Database, timeout: float) -> None:
+    """Returns when each answers: by HTTP where it has an address, else by its row in `processes`.
+
+    Raises CannotStart with the end of the log when one ends or `timeout` seconds pass first.
+    """
+    waiting = dict(processes)
+    deadline = monotonic() + timeout
+    while True:
+        working = _signed_in(db) if any(not address for _, address in waiting.values()) else set[int]()
+        for name, (child, address) in list(waiting.items()):
+            if (status := child.poll()) is not None:
+                raise CannotStart(f"{name} ended at once with status {status}. {child.tail()}")
+            if answers(address) if address else child.pid in working:
+                del waiting[name]
+        if not waiting:
+            return
+        if monotonic() > deadline:
+            name, (child, _) = next(iter(waiting.items()))
+            raise CannotStart(f"{name} is not ready after {timeout:.0f} s. {child.tail()}")
+        Event().wait(POLL_S)
+
+
+def answers(address: str) -> bool:
+    """Whether `GET /readyz` at `host:port` says 200."""
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PROBE_S)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _signed_in(db: Database) -> set[int]:
+    """The pids on this host that have reported themselves."""
+    with db.system() as tx:
+        return {row["pid"] for row in tx.rows("processes") if row["host"] == socket.gethostname()}

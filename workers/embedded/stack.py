@@ -1,0 +1,301 @@
+"""The whole of Muniment on one machine: both servers, the API, the workers, the relay and the exporter.
+
+All of them are children of this process and end with it, however it ends. `muniment up`, `muniment demo`, tests and
+benchmarks use this one class.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from core.clock import monotonic
+from core.settings import child_environment
+from core.store.database import Database
+from core.store.migrate import bootstrap, migrate
+from workers.embedded.datadir import DataDir, Running, read_key
+from workers.embedded.errors import CannotStart
+from workers.embedded.firsttenant import make_first_tenant
+from workers.embedded.ports import LOOPBACK, free_port, is_free
+from workers.embedded.postgres import Postgres
+from workers.embedded.process import KILL_S, Child
+from workers.embedded.readiness import await_all
+from workers.embedded.valkey import Valkey
+from workers.queues import GROUPS
+
+DATABASE = "muniment"
+API_PORT = 8420
+EXPORTER_PORT = 9420
+READY_S = 60.0
+STOP_S = 15.0
+FINISH_S = 5
+"""How long a stopping worker lets running jobs finish; what it cannot is done after the next start."""
+LOG_BYTES = 16 * 1024 * 1024
+"""A longer log begins anew at the next start."""
+STABLE_S = 60.0
+BACK_OFF_S = (0.5, 1, 2, 4, 8, 16, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One line of what runs where. `address` is empty for what nobody connects to."""
+
+    name: str
+    pid: int
+    address: str
+    log: Path
+
+
+@dataclass(slots=True)
+class _Own:
+    """One of our own processes. `deaths` counts those in a row; `again_at`: when it may start again."""
+
+    command: list[str]
+    environment: dict[str, str]
+    address: str
+    log: Path
+    niceness: int = 0
+    child: Child | None = None
+    since: float = 0.0
+    deaths: int = 0
+    again_at: float | None = field(default=None)
+
+    def launch(self) -> None:
+        command = [sys.executable, "-P", "-m", "api.cli.main", *self.command]
+        # Nothing that was accepted needs a clean end, and an owner that is gone cannot wait for one.
+        self.child = Child.start(command, log=self.log, death_signal=signal.SIGKILL, env=self.environment)
+        if self.niceness:
+            os.setpriority(os.PRIO_PROCESS, self.child.pid, self.niceness)
+        self.since = monotonic()
+        self.again_at = None
+
+
+class Stack:
+    """Start it from the main thread. `with Stack(folder) as stack:` gives a stack that answers, or raises CannotStart.
+
+    `durable` False is for tests: quick, and unsafe against a power cut. `groups` are the worker groups to run, `api`
+    False leaves the API out. `port` is the API's (None: 8420 if it is free, else any). `settings` are for all our own
+    processes, `extra` for one of them by its name (`api`, a group, `relay`, `exporter`), e.g.
+    `{"fast": {"faults": "commit.before=kill:0.1"}}`; both are field names of `core.settings.Settings`.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        durable: bool = True,
+        groups: Collection[str] = tuple(GROUPS),
+        api: bool = True,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        extra: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.data = DataDir(data_dir)
+        self._durable = durable
+        self._groups = [GROUPS[name] for name in groups]
+        self._with_api = api
+        self._port = port
+        self._settings = settings or {}
+        self._extra = extra or {}
+        self.postgres = self._make_postgres()
+        self.valkey = self._make_valkey()
+        self._passwords: dict[str, str] = {}
+        self._own: dict[str, _Own] = {}
+
+    # -- where it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The API's address, without a path. Raises KeyError for a stack without API."""
+        return f"http://{self._own['api'].address}"
+
+    @property
+    def redis_url(self) -> str:
+        return self.valkey.url
+
+    def database_url(self, role: str) -> str:
+        """The database as `owner`, `app`, `relay` or `exporter`."""
+        return self.postgres.dsn(f"muniment_{role}", self._passwords[role], DATABASE)
+
+    @property
+    def key(self) -> str:
+        """The first tenant's key, with every scope."""
+        return read_key(self.data.key_file) or ""
+
+    @property
+    def operator_key(self) -> str:
+        return read_key(self.data.operator_key_file) or ""
+
+    @property
+    def processes(self) -> list[Process]:
+        """What runs now, servers first."""
+        servers = [
+            Process(name, server.pid, f"{LOOPBACK}:{server.port}", server.log)
+            for name, server in (("postgres", self.postgres), ("valkey", self.valkey))
+            if server.alive
+        ]
+        return servers + [
+            Process(name, own.child.pid, own.address, own.log)
+            for name, own in self._own.items()
+            if own.child is not None and own.child.poll() is None
+        ]
+
+    def pid(self, name: str) -> int:
+        """The process of this name that runs now. Raises KeyError when none does."""
+        return {process.name: process.pid for process in self.processes}[name]
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when everything answers. On any error, Ctrl-C included, nothing is left running."""
+        self.data.take()
+        try:
+            self.postgres.start()
+            self.valkey.start()
+            self._passwords = self.data.passwords()
+            bootstrap(self.postgres.superuser_dsn, self._passwords, DATABASE)
+            migrate(self.database_url("owner"))
+            with Database(self.database_url("owner"), name="up", size=1) as db:
+                make_first_tenant(db, self.data)
+                # Whoever signed in before is gone: the folder is ours alone.
+                with db.system() as tx:
+                    for row in tx.rows("processes"):
+                        tx.run("forget_process", process=row["process_id"])
+            for name, own in self._plan().items():
+                self._own[name] = own
+                if own.log.exists() and own.log.stat().st_size > LOG_BYTES:
+                    os.truncate(own.log, 0)
+                own.launch()
+            self.await_ready()
+            url = self.url if self._with_api else ""
+            self.data.announce(Running(os.getpid(), url, self.database_url("owner"), self.redis_url))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends everything cleanly: our own processes together, then the servers. Harmless when nothing runs."""
+        children = [own.child for own in self._own.values() if own.child is not None]
+        for child in children:
+            if child.poll() is None:  # not reaped, so the pid is still its own
+                os.kill(child.pid, signal.SIGTERM)
+        deadline = monotonic() + STOP_S
+        for child in children:
+            if child.wait(max(0, deadline - monotonic())) is None:
+                child.stop(signal.SIGKILL, KILL_S)
+        self._own.clear()
+        self.valkey.stop()
+        self.postgres.stop()
+        self.data.give_back()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def await_ready(self, timeout: float = READY_S) -> None:
+        """Returns when all our own processes answer. Raises CannotStart with the end of a log."""
+        with Database(self.database_url("relay"), name="up", size=1) as db:
+            await_all({name: (own.child, own.address) for name, own in self._own.items() if own.child}, db, timeout)
+
+    def tend(self) -> list[str]:
+        """Starts again what has died, later each time; call it a few times a second. What happened, for a person."""
+        news = self._tend_servers()
+        for name, own in self._own.items():
+            if own.again_at is None and own.child is not None and (status := own.child.poll()) is not None:
+                own.deaths = 1 if monotonic() - own.since > STABLE_S else own.deaths + 1
+                wait = BACK_OFF_S[min(own.deaths, len(BACK_OFF_S)) - 1]
+                own.again_at = monotonic() + wait
+                news.append(f"{name} (process {own.child.pid}) {_ended(status)}; it starts again in {wait:g} s")
+            elif own.again_at is not None and monotonic() >= own.again_at:
+                own.launch()
+                news.append(f"{name} runs again (process {self.pid(name)})")
+        return news
+
+    def restart(self, name: str, first: signal.Signals = signal.SIGTERM) -> None:
+        """Ends one process or server with the signal `first` and starts it anew at its address."""
+        if name == "postgres":
+            port = self.postgres.port
+            self.postgres.stop()
+            self.postgres = self._make_postgres(port)
+            self.postgres.start()
+        elif name == "valkey":
+            port = self.valkey.port
+            self.valkey.stop()
+            self.valkey = self._make_valkey(port)
+            self.valkey.start()
+        else:
+            own = self._own[name]
+            if own.child is not None:
+                own.child.stop(first, STOP_S)
+            own.launch()
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _tend_servers(self) -> list[str]:
+        news: list[str] = []
+        for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
+            if not server.alive:
+                self.restart(name)
+                news.append(f"{name} had ended; it runs again (process {self.pid(name)})")
+        return news
+
+    def _make_postgres(self, port: int | None = None) -> Postgres:
+        return Postgres(self.data.path / "postgres", port=port, durable=self._durable)
+
+    def _make_valkey(self, port: int | None = None) -> Valkey:
+        return Valkey(self.data.path / "valkey", port=port, persistent=self._durable)
+
+    def _plan(self) -> dict[str, _Own]:
+        plan: dict[str, _Own] = {}
+        if self._with_api:
+            address = f"{LOOPBACK}:{self._api_port()}"
+            operators = {"database_operator_url": self.database_url("relay"), "bind": address}
+            plan["api"] = self._process("api", ["api"], "app", address, operators)
+        for group in self._groups:
+            plan[group.name] = self._process(group.name, ["worker", group.name], "app")
+            plan[group.name].niceness = group.niceness
+        plan["relay"] = self._process("relay", ["relay"], "relay")
+        address = f"{LOOPBACK}:{EXPORTER_PORT if is_free(EXPORTER_PORT) else free_port()}"
+        plan["exporter"] = self._process("exporter", ["exporter"], "exporter", address, {"exporter_bind": address})
+        return plan
+
+    def _process(
+        self, name: str, command: list[str], role: str, address: str = "", more: Mapping[str, str] | None = None
+    ) -> _Own:
+        environment = child_environment(
+            **{
+                "database_url": self.database_url(role),
+                "redis_url": self.redis_url,
+                "log": "text",
+                "shutdown_seconds": str(FINISH_S),
+                **(more or {}),
+                **self._settings,
+                **self._extra.get(name, {}),
+            }
+        )
+        return _Own(command, environment, address, self.data.log(name))
+
+    def _api_port(self) -> int:
+        if self._port is not None:
+            if not is_free(self._port):
+                raise CannotStart(f"Port {self._port} is taken: choose another with --port, or leave it out.")
+            return self._port
+        return API_PORT if is_free(API_PORT) else free_port()
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -1,0 +1,138 @@
+"""One worker process: a group's queues, the keeper, metrics, and a graceful stop."""
+
+import logging
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from uuid import UUID
+
+from prometheus_client import CollectorRegistry
+
+from core.errors import MunimentError
+from core.faults import Faults
+from core.jobs.kinds import kinds
+from core.jobs.model import Kind
+from core.settings import Settings, SettingsError
+from core.store.database import Database
+from workers.actors.importing import import_archive
+from workers.actors.reading import read_memory
+from workers.actors.work import Actor
+from workers.broker import WakeBroker
+from workers.keeper import Keeper
+from workers.metrics import WorkerMetrics, serve_metrics
+from workers.queues import GROUPS
+from workers.runner import Runner
+from workers.worker import WakeWorker
+
+_log = logging.getLogger(__name__)
+
+ACTORS: dict[str, Actor] = {"read": read_memory, "import": import_archive}
+"""What a worker can do besides writes, which `Runner` commits by the store."""
+POOL_MOST = 16
+WATCH_SECONDS = 2.0
+BROKEN_SECONDS = 30.0
+"""After this long with a thread that ended, the process stops, so that its orchestrator starts a sound one."""
+
+
+class WorkerProcess:
+    """Everything a worker process runs; `start`, then `stop`. Tests and benchmarks give their own kinds and actors."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        *,
+        more_kinds: dict[str, Kind] | None = None,
+        more_actors: dict[str, Actor] | None = None,
+    ) -> None:
+        if group not in GROUPS:
+            raise SettingsError(f"there is no worker group {group!r}: choose one of {', '.join(GROUPS)}")
+        self._settings = settings
+        self._group = GROUPS[group]
+        self._faults = Faults(settings.faults)
+        size = settings.pool_size or min(self._group.threads + 1, POOL_MOST)
+        self.registry = CollectorRegistry()
+        self._db = Database(
+            settings.secret("database_url"), name=f"worker-{group}", size=size, prepare=settings.prepare
+        )
+        self._metrics = WorkerMetrics(self.registry, queues=self._group.queues, pool_waiting=self._db.waiting)
+        self._broker = WakeBroker(settings.secret("redis_url"))
+        self._worker: WakeWorker | None = None
+        self._keeper = Keeper(
+            self._db,
+            settings,
+            role=f"worker-{group}",
+            queues=self._group.queues,
+            done=lambda: 0 if self._worker is None else self._worker.status().handled,
+            on_lost=self._metrics.lease_lost,
+        )
+        self._runner = Runner(
+            self._db,
+            self._broker,
+            settings,
+            self._keeper,
+            self._metrics,
+            kinds=kinds(settings) | (more_kinds or {}),
+            actors=ACTORS | (more_actors or {}),
+            faults=self._faults,
+        )
+
+    def start(self) -> None:
+        self._db.open()
+        self._keeper.start()
+        self._worker = WakeWorker(self._broker, self._group.queues, self._group.threads, self._handle)
+        self._worker.start()
+
+    def _handle(self, tenant_id: UUID, job_id: UUID, queue: str) -> None:
+        try:
+            self._runner.handle(tenant_id, job_id, queue)
+        except MunimentError as error:
+            _log.warning("the wake-up of job %s is spent; the relay sends it again: %s", job_id, error)
+
+    def stop(self) -> None:
+        """Running jobs get `shutdown_seconds` to end; the leases of what does not end run out."""
+        self._runner.stop()
+        if self._worker is not None and not self._worker.stop(self._settings.shutdown_seconds):
+            _log.warning("jobs were still running at the end of the grace period; their leases will run out")
+        self._keeper.stop()
+        self._broker.close()
+        self._db.close()
+
+    def reasons(self) -> list[str]:
+        """Why the worker is not ready, Redis included."""
+        found = [] if self._worker is None else list(self._worker.status().reasons)
+        if not self._keeper.alive():
+            found.append("the keeper ended: leases are not renewed")
+        return found
+
+    def broken(self) -> bool:
+        """A thread ended: nothing in this process can mend that."""
+        return any("ended" in reason for reason in self.reasons())
+
+
+def run_worker(settings: Settings, group: str) -> None:
+    """A worker's process, until SIGTERM or SIGINT; a second signal ends it at once. Raises SettingsError."""
+    process = WorkerProcess(settings, group)
+    stopping = threading.Event()
+
+    def stop(*_: object) -> None:
+        if stopping.is_set():
+            os._exit(1)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if GROUPS[group].niceness:
+        os.nice(GROUPS[group].niceness)
+    with ExitStack() as stack:
+        process.start()
+        stack.callback(process.stop)
+        if settings.metrics_bind:
+            stack.enter_context(serve_metrics(settings.metrics_bind, process.registry, process.reasons))
+        broken_for = 0.0
+        while not stopping.wait(WATCH_SECONDS):
+            broken_for = broken_for + WATCH_SECONDS if process.broken() else 0.0
+            if broken_for > BROKEN_SECONDS:
+                _log.critical("the worker is broken and stops: %s", "; ".join(process.reasons()))
+                raise SystemExit(1)

@@ -1,0 +1,220 @@
+"""Accepting jobs: group commit, then wake-ups (prototype.md §2.5, hints 1 and 2).
+
+One writer thread takes whatever waits, at most `accept_group` at once, and commits it by one server function. A lone
+request loses nothing, since the writer never waits to fill a group. A second thread sends the wake-ups, so that a slow Redis
+never delays an accept; what cannot be sent is handed to the relay.
+"""
+
+import logging
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+from uuid import UUID
+
+import redis
+
+from core.clock import monotonic
+from core.errors import MunimentError, Unavailable
+from core.faults import Faults
+from core.jobs.model import Accepted, JobRequest
+from core.settings import Settings
+from core.store.database import Database
+from workers.broker import WakeBroker
+from workers.channels import RELAY, publish
+from workers.queues import BULK, lane_of
+
+_log = logging.getLogger(__name__)
+
+REDIS_PAUSE_SECONDS = 1.0
+SEND_BACKLOG = 10_000
+
+Wake = tuple[str, UUID, UUID]
+
+
+class Submitter:
+    """`accept` may be called by any thread; the future resolves once the row is committed."""
+
+    def __init__(self, db: Database, redis_url: str, settings: Settings, faults: Faults | None = None) -> None:
+        self._db = db
+        self._group = settings.accept_group
+        self._inflight = {"interactive": settings.inflight_interactive, BULK: settings.inflight_bulk}
+        self._faults = faults or Faults()
+        self._waiting: deque[tuple[JobRequest, Future[Accepted]]] = deque()
+        self._ready = threading.Condition()
+        self._closing = False
+        self._sender = _Sender(db, redis_url, self._faults)
+        self._writer = threading.Thread(target=self._write, name="submit-writer", daemon=True)
+
+    def open(self) -> None:
+        self._sender.start()
+        self._writer.start()
+
+    def close(self) -> None:
+        """Commits what was handed in before, then stops."""
+        with self._ready:
+            self._closing = True
+            self._ready.notify()
+        self._writer.join(timeout=30)
+        self._sender.stop()
+
+    def accept(self, request: JobRequest) -> "Future[Accepted]":
+        """Resolves to how the request was received, or to Unavailable when Postgres could not say."""
+        future: Future[Accepted] = Future()
+        with self._ready:
+            if self._closing:
+                raise Unavailable("this process is stopping")
+            self._waiting.append((request, future))
+            self._ready.notify()
+        return future
+
+    def redis_ok(self) -> bool:
+        """Whether the last wake-up could be sent."""
+        return self._sender.ok
+
+    def _write(self) -> None:
+        while True:
+            with self._ready:
+                while not self._waiting and not self._closing:
+                    self._ready.wait()
+                if not self._waiting:
+                    return
+                size = 1 if self._faults.hit("submit.group") else min(len(self._waiting), self._group)
+                group = [self._waiting.popleft() for _ in range(size)]
+            self._commit(group)
+
+    def _commit(self, group: list[tuple[JobRequest, "Future[Accepted]"]]) -> None:
+        try:
+            accepted = self._accept([request for request, _ in group])
+        except Exception as error:
+            if len(group) > 1 and not isinstance(error, Unavailable):
+                # One bad row must not fail its neighbours.
+                for entry in group:
+                    self._commit([entry])
+                return
+            for _, future in group:
+                known = error if isinstance(error, MunimentError) else Unavailable(f"{type(error).__name__}: {error}")
+                future.set_exception(known)
+            return
+        for (_, future), outcome in zip(group, accepted, strict=True):
+            future.set_result(outcome)
+        self._faults.hit("submit.committed")
+        self._sender.send(
+            [
+                (request.queue, request.tenant_id, request.job_id)
+                for (request, _), outcome in zip(group, accepted, strict=True)
+                if outcome.send
+            ],
+            {
+                request.queue
+                for (request, _), outcome in zip(group, accepted, strict=True)
+                if outcome.outcome == "accepted" and not outcome.send
+            },
+        )
+
+    def _accept(self, requests: list[JobRequest]) -> list[Accepted]:
+        self._faults.hit("submit.before")
+        with self._db.direct() as tx:
+            rows = tx.rows("accept_jobs", **self._columns(requests))
+        return [
+            Accepted(row["outcome"], row["job_id"], row["answered"], row["send"], row["created_at"]) for row in rows
+        ]
+
+    def _columns(self, requests: list[JobRequest]) -> dict[str, list[Any]]:
+        keys = [request.idempotency for request in requests]
+        return {
+            "tenants": [request.tenant_id for request in requests],
+            "jobs": [request.job_id for request in requests],
+            "stores": [request.store for request in requests],
+            "kinds": [request.kind.name for request in requests],
+            "queues": [request.queue for request in requests],
+            "payloads": [request.payload for request in requests],
+            "document_ids": [request.document_id for request in requests],
+            "deadlines": [_deadline(request) for request in requests],
+            "keeps": [request.kind.keep_seconds for request in requests],
+            "max_attempts": [request.max_attempts for request in requests],
+            "waiters": [request.waiter for request in requests],
+            "traces": [request.trace for request in requests],
+            "routes": [key and key.route for key in keys],
+            "keys": [key and key.key for key in keys],
+            "body_hashes": [key and key.body_sha256 for key in keys],
+            "answers": [key and key.answered for key in keys],
+            "inflight": [self._inflight[lane_of(request.queue)] for request in requests],
+        }
+
+
+def _deadline(request: JobRequest) -> int | None:
+    """Only a kind that counts from acceptance has one on its row."""
+    if not request.kind.from_accept:
+        return None
+    return request.deadline_seconds or request.kind.run_seconds
+
+
+class _Sender:
+    """Pushes wake-ups. While Redis is away it hands them to the relay instead, and tries again every second."""
+
+    def __init__(self, db: Database, redis_url: str, faults: Faults) -> None:
+        self._db = db
+        self._broker = WakeBroker(redis_url)
+        self._faults = faults
+        self._wakes: deque[Wake] = deque()
+        self._nudges: set[str] = set()
+        self._ready = threading.Condition()
+        self._closing = False
+        self._paused_until = 0.0
+        self.ok = True
+        self._thread = threading.Thread(target=self._run, name="submit-sender", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._ready:
+            self._closing = True
+            self._ready.notify()
+        self._thread.join(timeout=30)
+        self._broker.close()
+
+    def send(self, wakes: list[Wake], nudges: set[str]) -> None:
+        if not wakes and not nudges:
+            return
+        with self._ready:
+            self._wakes.extend(wakes)
+            self._nudges |= nudges
+            self._ready.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                while not self._wakes and not self._nudges and not self._closing:
+                    self._ready.wait()
+                if not self._wakes and not self._nudges:
+                    return
+                wakes = [self._wakes.popleft() for _ in range(min(len(self._wakes), SEND_BACKLOG))]
+                nudges, self._nudges = self._nudges, set()
+            self._push(wakes, nudges)
+
+    def _push(self, wakes: list[Wake], nudges: set[str]) -> None:
+        if monotonic() >= self._paused_until:
+            try:
+                if wakes:
+                    self._broker.send_many(wakes)
+                publish(self._broker.client, [(RELAY, queue) for queue in sorted(nudges)])
+            except redis.RedisError as error:
+                _log.warning("Redis took no wake-ups, the relay will send them: %s", error)
+                self._paused_until = monotonic() + REDIS_PAUSE_SECONDS
+                self.ok = False
+            else:
+                self.ok = True
+                self._faults.hit("submit.sent")
+                return
+        if wakes:
+            try:
+                with self._db.direct() as tx:
+                    tx.rows(
+                        "unsend_jobs",
+                        tenants=[tenant_id for _, tenant_id, _ in wakes],
+                        jobs=[job_id for _, _, job_id in wakes],
+                    )
+            except MunimentError as error:
+                _log.warning("the relay will find %d unsent wake-ups by their age: %s", len(wakes), error)
