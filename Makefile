@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench clean lock
+.PHONY: help venv demo test check bench clean lock schema
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,6 +38,9 @@ bench: venv ## the spine's benchmarks (minutes)
 lock: ## write requirements.lock anew from pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
 		--extra embedded --extra dev pyproject.toml --output-file requirements.lock
+
+schema: venv ## write sql/schema.sql anew, after a migration or a change of a function
+	$(BIN)/python -m tests.schema
 
 clean: ## remove what make made
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from anyio import to_thread
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from core import ids
 from core.clock import monotonic
@@ -60,15 +59,19 @@ class Waiter:
         self._poll_seconds = poll_seconds
         self._waits: dict[UUID, _Wait] = {}
         self._look = asyncio.Event()
+        self._tried = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
         return len(self._waits)
 
     async def start(self) -> None:
+        """Returns when answers can come by message, or when Redis cannot be reached at the first try."""
         self._tasks.append(asyncio.create_task(self._poll()))
         if self._redis_url:
             self._tasks.append(asyncio.create_task(self._listen(self._redis_url)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), CONNECT_SECONDS)
 
     async def stop(self) -> None:
         self.release()
@@ -104,19 +107,22 @@ class Waiter:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     async def _listen(self, url: str) -> None:
+        connect = cast("Any", Redis).from_url
         failures = 0
         while True:
             try:
-                async with Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS) as client:
-                    async with client.pubsub() as channel:
-                        await channel.subscribe(CHANNEL + self.id)
-                        self.listening, failures = True, 0
-                        self.nudge()  # what was published before is lost
-                        await self._receive(channel)
-            except (RedisError, OSError, TimeoutError) as error:
-                _log.warning("answers: Redis is lost, rows are polled: %s: %s", type(error).__name__, error)
+                timeouts = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": CONNECT_SECONDS}
+                async with connect(url, **timeouts) as client, client.pubsub() as channel:
+                    await channel.subscribe(CHANNEL + self.id)
+                    await self._receive(channel)
+            except Exception as error:  # whatever it is, the next try may work, and the poll goes on meanwhile
+                if self.listening:
+                    failures = 0
+                if failures == 0:
+                    _log.warning("answers: Redis is lost, rows are polled: %s: %s", type(error).__name__, error)
             finally:
                 self.listening = False
+                self._tried.set()
             await asyncio.sleep(BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS) - 1)])
             failures += 1
 
@@ -124,15 +130,19 @@ class Waiter:
         pinged = False
         while True:
             message = cast("dict[str, Any] | None", await channel.get_message(timeout=QUIET_SECONDS))
-            if message is not None:
-                pinged = False
-                if message["type"] == "message":
-                    self._heard(message["data"])
-            elif pinged:
-                raise TimeoutError("no answer to a ping")
-            else:
+            if message is None:
+                if pinged:
+                    raise TimeoutError("no answer to a ping")
                 await channel.ping()
                 pinged = True
+                continue
+            pinged = False
+            if message["type"] == "message":
+                self._heard(message["data"])
+            elif message["type"] == "subscribe":
+                self.listening = True
+                self._tried.set()
+                self.nudge()  # what was published before is lost
 
     def _heard(self, data: bytes) -> None:
         try:

@@ -16,6 +16,7 @@ from fastapi.openapi.models import HTTPBearer as BearerModel
 from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 
+from api.parameters import refuse_unknown_parameters
 from api.services import Services
 from core.clock import monotonic
 from core.errors import Forbidden, NotFound, Unauthenticated, Unavailable
@@ -124,6 +125,7 @@ class Require(SecurityBase):
         self.check(principal, store)
         if store is not None and not is_store_name(store) and request.method != "PUT":
             raise NotFound("there is no such store")  # no name that cannot be one goes any further
+        refuse_unknown_parameters(request)
         return principal
 
     def check(self, principal: Principal, store: str | None) -> None:

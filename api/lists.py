@@ -46,18 +46,23 @@ def decode(route: str, cursor: str | None, kinds: Sequence[type]) -> list[Any] |
         entries = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, RecursionError):
         entries = None
-    if not isinstance(entries, list):
-        raise _refused()
+    if not isinstance(entries, list) or not entries:
+        raise refused()
     name, *key = cast("list[Any]", entries)
-    if name != route or len(key) != len(kinds) or any(type(value) is not kind for value, kind in zip(key, kinds, strict=True)):
-        raise _refused()
+    if (
+        name != route
+        or len(key) != len(kinds)
+        or any(type(value) is not kind for value, kind in zip(key, kinds, strict=True))
+    ):
+        raise refused()
     for value in key:
         if isinstance(value, str):
             check_text(value, "cursor")
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise _refused()
+            raise refused()
     return key
 
 
-def _refused() -> InvalidRequest:
+def refused() -> InvalidRequest:
+    """What a cursor deserves that is none of this list's."""
     return InvalidRequest.field("cursor", "is not a nextCursor of this list; leave it out to start anew")

@@ -3,8 +3,6 @@
 Labels are route templates, status classes and outcomes, never a tenant, a store, a job or a path that a client made up.
 """
 
-from typing import Any, cast
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,7 +39,9 @@ class Metrics:
         )
         self.waiting = Gauge("muniment_http_waiting", "Requests that wait for their job now.", registry=self.registry)
         self.redis_up = Gauge(
-            "muniment_api_redis_up", "1 while answers can come through Redis, else 0: rows are polled.", registry=self.registry
+            "muniment_api_redis_up",
+            "1 while answers can come through Redis, else 0: rows are polled.",
+            registry=self.registry,
         )
 
     def count(self, route: str, status: int | None, gone: bool, seconds: float) -> None:
@@ -100,7 +100,5 @@ class Observe:
 
 
 def route_template(scope: Scope) -> str:
-    """`/v1/stores/{store}/memories`, not the path; `none` when no route matched."""
-    context = cast("Any", scope.get("fastapi", {}).get("effective_route_context"))
-    path = getattr(context, "path_format", None) or getattr(scope.get("route"), "path_format", None)
-    return str(path) if path else NO_ROUTE
+    """`/stores/{store}/memories`, not the path (without /v1); `none` when no route matched."""
+    return str(getattr(scope.get("route"), "path", NO_ROUTE))

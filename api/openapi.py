@@ -5,19 +5,16 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
 from core.errors import PROBLEMS
-from core.reading.model import ReadRequest
-from core.records.erasing import ErasureRequest
-from core.records.model import BatchRequest, ConversationRequest, WriteRequest
 
-BODIES: tuple[type[BaseModel], ...] = (WriteRequest, ConversationRequest, BatchRequest, ReadRequest, ErasureRequest)
 REF = "#/components/schemas/{model}"
+_SCHEMAS = "x-schemas"
 
 _ID = "01981c2e-7c8a-7b1e-9d52-3f6a1b2c4d5e"
 _SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_INSTANT = {"type": "string", "format": "date-time"}
 _NATURAL = {"type": "integer", "minimum": 0}
 
 
@@ -56,9 +53,10 @@ SCHEMAS: dict[str, Any] = {
             "reason": {"type": "string"},
             "attempt": _NATURAL,
             "maxAttempts": _NATURAL,
-            **{f"{name}At": {"type": "string", "format": "date-time"} for name in ("created", "ready", "run", "started", "finished")},
+            "createdAt": _INSTANT, "readyAt": _INSTANT, "runAt": _INSTANT, "startedAt": _INSTANT, "finishedAt": _INSTANT,
             "progress": _object(
-                {"done": _NATURAL, "total": {"anyOf": [_NATURAL, {"type": "null"}]}, "unit": {"type": "string"}}, ["done", "unit"]
+                {"done": _NATURAL, "total": {"anyOf": [_NATURAL, {"type": "null"}]}, "unit": {"type": "string"}},
+                ["done", "unit"],
             ),
             "result": {"type": "object"},
             "error": {"$ref": REF.format(model="Problem")},
@@ -80,7 +78,8 @@ SCHEMAS: dict[str, Any] = {
             "blocks": {
                 "type": "array",
                 "items": _object(
-                    {"id": {"type": "string"}, "sha256": _DIGEST, "start": _NATURAL, "end": _NATURAL}, ["id", "sha256", "start", "end"]
+                    {"id": {"type": "string"}, "sha256": _DIGEST, "start": _NATURAL, "end": _NATURAL},
+                    ["id", "sha256", "start", "end"],
                 ),
             },
         },
@@ -124,9 +123,11 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Receipt": _object(
         {
-            "erased": _object({name: _NATURAL for name in ("documents", "records", "messages")}, ["documents", "records", "messages"]),
+            "erased": _object(
+                {"documents": _NATURAL, "records": _NATURAL, "messages": _NATURAL}, ["documents", "records", "messages"]
+            ),
             "revision": _NATURAL,
-            "erasedAt": {"type": "string", "format": "date-time"},
+            "erasedAt": _INSTANT,
         },
         ["erased", "revision", "erasedAt"],
         title="Receipt",
@@ -156,10 +157,17 @@ _KEY = {
 }
 
 
-def request_body(model: type[BaseModel]) -> dict[str, Any]:
-    """For `openapi_extra` of a POST whose body we parse ourselves and that makes a job."""
-    body = {"required": True, "content": {"application/json": {"schema": {"$ref": REF.format(model=model.__name__)}}}}
-    return {"requestBody": body, **job_headers()}
+def request_body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """For `openapi_extra` of a route whose body we parse ourselves. `_document` moves the schemas to the components."""
+    schema = model.model_json_schema(ref_template=REF)
+    schemas = {**schema.pop("$defs", {}), model.__name__: schema}
+    content = _json(model.__name__)
+    return {"requestBody": {"required": required, "content": content}, _SCHEMAS: schemas}
+
+
+def job_body(model: type[BaseModel]) -> dict[str, Any]:
+    """For `openapi_extra` of a POST with a body that makes a job."""
+    return {**request_body(model), **job_headers()}
 
 
 def job_headers() -> dict[str, Any]:
@@ -206,10 +214,11 @@ def install(app: FastAPI) -> None:
 
 def _document(app: FastAPI) -> dict[str, Any]:
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    _, models = models_json_schema([(model, "validation") for model in BODIES], ref_template=REF)
     schemas = made.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(models["$defs"])
     schemas.update(SCHEMAS)
+    for operations in made["paths"].values():
+        for operation in operations.values():
+            schemas.update(operation.pop(_SCHEMAS, {}))
     for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own shape, which no route of ours answers
         schemas.pop(name, None)
     return made

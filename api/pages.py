@@ -72,5 +72,6 @@ def page(slug: str) -> str | None:
     for error in PROBLEMS:
         if error.slug == slug:
             meaning, cure = ADVICE[slug]
-            return f"{error.title} ({slug}, HTTP status {error.status})\n\nWhat it means\n  {meaning}\n\nWhat to do\n  {cure}\n"
+            head = f"{error.title} ({slug}, HTTP status {error.status})"
+            return f"{head}\n\nWhat it means\n  {meaning}\n\nWhat to do\n  {cure}\n"
     return None

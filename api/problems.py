@@ -1,7 +1,6 @@
 """Every error as `application/problem+json` (RFC 9457; contract.md, Errors), whoever raises it."""
 
 import logging
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -67,7 +66,7 @@ def _http_problem(error: HTTPException) -> Response:
     # What the contract has no slug for keeps its HTTP meaning (RFC 9457 §4.2.1).
     title = HTTPStatus(error.status_code).phrase
     problem = {"type": "about:blank", "title": title, "status": error.status_code, "detail": error.detail}
-    return ProblemResponse(problem, status_code=error.status_code, headers=cast("Mapping[str, str] | None", error.headers))
+    return ProblemResponse(problem, status_code=error.status_code, headers=error.headers)
 
 
 def _invalid(error: RequestValidationError) -> InvalidRequest:

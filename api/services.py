@@ -10,9 +10,9 @@ from starlette.requests import Request
 from core.errors import ReadOnly
 
 if TYPE_CHECKING:  # those modules read services from a request, so they import this one
+    from api.answers import Waiter
     from api.auth import Authenticator
     from api.metrics import Metrics
-    from api.answers import Waiter
     from core.jobs.model import Kind
     from core.settings import Settings
     from core.store.database import Database

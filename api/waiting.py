@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -111,7 +110,8 @@ async def answer(
 
 
 async def _accept(services: Services, job: JobRequest) -> Accepted:
-    accepted = await asyncio.wrap_future(services.submitter.accept(job))
+    # Shielded: a request that is given up must not cancel what the writer thread is about to answer.
+    accepted = await asyncio.shield(asyncio.wrap_future(services.submitter.accept(job)))
     if accepted.outcome == "unknown-store":
         raise NotFound(f"there is no store {job.store}")
     if accepted.outcome == "document-exists":

@@ -16,6 +16,7 @@ MunimentError                slug                 status
 ├── JobFailed                job-failed           500
 ├── ReadOnly                 read-only            503
 ├── Unavailable              unavailable          503   (transient: worth another try)
+│   └── Deadlocked           unavailable          503   (nothing was written: run it again)
 ├── DeadlineExceeded         deadline-exceeded    504
 └── LeaseLost                (never shown to a client: the work is discarded)
 
@@ -144,6 +145,10 @@ class ReadOnly(MunimentError):
 class Unavailable(MunimentError):
     slug, title, status = "unavailable", "A service Muniment needs is unavailable", 503
     retryable = True
+
+
+class Deadlocked(Unavailable):
+    """Postgres ended this transaction so that another could go on: nothing was written, and it may be run again at once."""
 
 
 class DeadlineExceeded(MunimentError):

@@ -16,11 +16,11 @@ from core.settings import SettingsError
 
 POINTS = frozenset(
     {
-        "submit.before", "submit.committed", "submit.sent", "submit.group", "submit.persist",
+        "submit.before", "submit.committed", "submit.sent", "submit.group", "submit.wake",
         "claim.before", "claim.after", "work.before", "work.after",
         "commit.begin", "commit.effects", "commit.before", "commit.after", "commit.fence",
         "writes.locked", "writes.checked", "writes.inserted", "writes.finished",
-        "relay.picked", "relay.sent", "relay.swept", "relay.resend", "relay.fair", "consumer.wake",
+        "relay.picked", "relay.sent", "relay.swept", "relay.resend",
         "import.split", "import.children",
     }
 )  # fmt: skip

@@ -23,7 +23,7 @@ TEMPLATE = "muniment_template"
 
 @dataclass
 class TestDatabase:
-    """One database of one test. `app`, `relay` and `exporter` are pools of those roles; `admin` is the superuser's address."""
+    """One database of one test. `app` and `relay` are pools of those roles; `admin` is the superuser's address."""
 
     __test__ = False
 

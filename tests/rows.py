@@ -37,7 +37,7 @@ def insert_jobs(dsn: str, tenant: UUID, queue: str, count: int = 1, **columns: A
 def execute(dsn: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """One statement on a connection of its own, committed; its rows, if it has any."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode(), values)
+        cursor = connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
 

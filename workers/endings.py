@@ -85,6 +85,12 @@ class Endings:
         for claim in claims:
             self.end(claim, error if not isinstance(error, MunimentError) else Unavailable(error.detail), 0.0)
 
+    def release(self, claims: Sequence[Claim]) -> None:
+        """Lets go of jobs that were claimed and not tried. One that is no longer ours is somebody else's business."""
+        for claim in claims:
+            with self._db.direct() as tx:
+                tx.value("release_job", tenant=claim.tenant_id, job=claim.job_id, token=claim.lease_token)
+
     def _end(self, claim: Claim, outcome: Outcome | BaseException, took: float) -> bool:
         if isinstance(outcome, Done):
             result = None if outcome.result is None else dumps(outcome.result)

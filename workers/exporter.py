@@ -27,7 +27,7 @@ from workers.queues import GROUPS
 
 _log = logging.getLogger(__name__)
 
-ROLES = ("api", "relay", *GROUPS)
+ROLES = ("relay", *(f"worker-{group}" for group in GROUPS))
 """Of processes that report themselves; any other is counted as `other`."""
 CACHE_SECONDS = 1.0
 CACHE_FACTOR = 10

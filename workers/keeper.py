@@ -134,7 +134,8 @@ class Keeper:
                     threads.raise_thread_exception(hold.thread_id, TimeLimitExceeded)
 
     def _renew(self, began: float) -> None:
-        held = [(hold, claim) for hold in self._snapshot() for claim in hold.claims]
+        # What overran its time and does not end keeps its thread, but not its lease: the sweep gives the job to others.
+        held = [(hold, claim) for hold in self._snapshot() if not hold.interrupted for claim in hold.claims]
         if not held:
             return
         with self._db.direct() as tx:

@@ -24,6 +24,7 @@ def configure(form: str, level: int = logging.INFO) -> None:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
+        _without_colours,
     ]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -46,6 +47,13 @@ def without_secrets(text: str) -> str:
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
+
+
+def _without_colours(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Uvicorn says everything twice, once for terminals."""
+    del logger, method
+    entry.pop("color_message", None)
+    return entry
 
 
 def _json_line(logger: object, method: str, entry: MutableMapping[str, Any]) -> str:

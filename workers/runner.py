@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import takewhile
 from uuid import UUID
 
 import redis
@@ -17,6 +18,7 @@ from core.clock import monotonic, now
 from core.errors import DeadlineExceeded, LeaseLost
 from core.faults import Faults
 from core.jobs.model import Claim, Deferred, Done, Kind, Outcome
+from core.records.service import KINDS as WRITES
 from core.records.service import commit_writes
 from core.settings import Settings
 from core.store.database import Database
@@ -108,6 +110,14 @@ class Runner:
 
     def _commit(self, claims: Sequence[Claim]) -> bool:
         """One claim of writes to its end. False: it failed, and nothing behind it may go first."""
+        known = list(takewhile(lambda claim: claim.kind in WRITES, claims))
+        if len(known) < len(claims):
+            # A kind of a newer version is parked; what is behind it waits with it, so that the order holds.
+            self._endings.release(claims[len(known) + 1 :])
+            self._endings.end(claims[len(known)], _unknown_kind(), 0.0)
+            claims = known
+        if not claims:
+            return False
         began = monotonic()
         with self._keeper.hold(claims, self._kinds["write"].run_seconds):
             try:
@@ -198,7 +208,7 @@ class Runner:
             return DeadlineExceeded("the deadline passed before a worker could take the job")
         actor = self._actors.get(claim.kind)
         if actor is None:
-            return Deferred("unknown-kind", now() + timedelta(seconds=UNKNOWN_KIND_SECONDS))
+            return _unknown_kind()
         try:
             self._faults.hit("work.before")
             outcome = actor(work)
@@ -219,3 +229,8 @@ class Runner:
             publish(self._broker.client, [(RELAY, queue)])
         except redis.RedisError:
             _log.debug("the relay was not nudged; it polls")
+
+
+def _unknown_kind() -> Deferred:
+    """Never an error: workers of a newer version may know it (failure-cases.md D9)."""
+    return Deferred("unknown-kind", now() + timedelta(seconds=UNKNOWN_KIND_SECONDS))

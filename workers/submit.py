@@ -15,7 +15,7 @@ from uuid import UUID
 import redis
 
 from core.clock import monotonic
-from core.errors import MunimentError, Unavailable
+from core.errors import Deadlocked, MunimentError, Unavailable
 from core.faults import Faults
 from core.jobs.model import Accepted, JobRequest
 from core.settings import Settings
@@ -26,6 +26,8 @@ from workers.queues import BULK, lane_of
 
 _log = logging.getLogger(__name__)
 
+REDIS_SECONDS = 0.5
+"""A wake-up that takes longer is the relay's: better late than in the way of the next accept."""
 REDIS_PAUSE_SECONDS = 1.0
 SEND_BACKLOG = 10_000
 
@@ -61,6 +63,7 @@ class Submitter:
     def accept(self, request: JobRequest) -> "Future[Accepted]":
         """Resolves to how the request was received, or to Unavailable when Postgres could not say."""
         future: Future[Accepted] = Future()
+        future.set_running_or_notify_cancel()  # a caller that goes away takes nothing back: the row is written
         with self._ready:
             if self._closing:
                 raise Unavailable("this process is stopping")
@@ -81,14 +84,21 @@ class Submitter:
                     return
                 size = 1 if self._faults.hit("submit.group") else min(len(self._waiting), self._group)
                 group = [self._waiting.popleft() for _ in range(size)]
-            self._commit(group)
+            try:
+                self._commit(group)
+            except Exception as error:
+                # This thread must live: what it leaves out the relay finds by its age.
+                _log.exception("accepting met an error and goes on")
+                for _, future in group:
+                    if not future.done():
+                        future.set_exception(Unavailable(f"{type(error).__name__}: {error}"))
 
     def _commit(self, group: list[tuple[JobRequest, "Future[Accepted]"]]) -> None:
         try:
             accepted = self._accept([request for request, _ in group])
         except Exception as error:
-            if len(group) > 1 and not isinstance(error, Unavailable):
-                # One bad row must not fail its neighbours.
+            if len(group) > 1 and (isinstance(error, Deadlocked) or not isinstance(error, Unavailable)):
+                # One bad row must not fail its neighbours, nor two API processes that take the same keys each other.
                 for entry in group:
                     self._commit([entry])
                 return
@@ -139,7 +149,8 @@ class Submitter:
             "keys": [key and key.key for key in keys],
             "body_hashes": [key and key.body_sha256 for key in keys],
             "answers": [key and key.answered for key in keys],
-            "inflight": [self._inflight[lane_of(request.queue)] for request in requests],
+            # A wake-up of a kind that works in batches is good for many jobs: fewer are needed.
+            "inflight": [max(1, self._inflight[lane_of(request.queue)] // request.kind.batch) for request in requests],
         }
 
 
@@ -155,7 +166,7 @@ class _Sender:
 
     def __init__(self, db: Database, redis_url: str, faults: Faults) -> None:
         self._db = db
-        self._broker = WakeBroker(redis_url)
+        self._broker = WakeBroker(redis_url, timeout=REDIS_SECONDS)
         self._faults = faults
         self._wakes: deque[Wake] = deque()
         self._nudges: set[str] = set()
@@ -192,10 +203,14 @@ class _Sender:
                     return
                 wakes = [self._wakes.popleft() for _ in range(min(len(self._wakes), SEND_BACKLOG))]
                 nudges, self._nudges = self._nudges, set()
-            self._push(wakes, nudges)
+            try:
+                self._push(wakes, nudges)
+            except Exception:
+                # This thread must live: the relay finds the unsent by their age.
+                _log.exception("sending %d wake-ups met an error", len(wakes))
 
     def _push(self, wakes: list[Wake], nudges: set[str]) -> None:
-        if monotonic() >= self._paused_until:
+        if monotonic() >= self._paused_until and not self._faults.hit("submit.wake"):
             try:
                 if wakes:
                     self._broker.send_many(wakes)

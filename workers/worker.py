@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
-from threading import Lock, Thread, get_ident
+from threading import Event, Lock, Thread, get_ident
 from typing import cast
 from uuid import UUID
 
@@ -25,6 +25,7 @@ Handle = Callable[[UUID, UUID, str], None]
 """Does one job: tenant, job, queue."""
 
 THREAD_POLL_MS = 60_000  # idle threads sleep; a stop wakes them
+BOOT_SECONDS = 10.0
 CONSUMER_STOP_SECONDS = 15.0  # above the sum of a client's time-outs
 
 
@@ -58,8 +59,10 @@ class _WatchedThread(WorkerThread):
             _log.critical("a worker thread ended", exc_info=True)
 
     def process_message(self, message: MessageProxy | None) -> None:
-        """None only wakes an idle thread, so that it sees the stop."""
-        if message is not None:
+        """None ends the thread; an idle one would see the stop only after its poll."""
+        if message is None:
+            self.running = False
+        else:
             super().process_message(message)
 
 
@@ -83,6 +86,12 @@ class PushedWorker(Worker):
     def start(self) -> None:
         self._listener.start()
         super().start()
+        # Each thread marks itself running when it boots: a stop that came before would be forgotten.
+        deadline, pause = clock.monotonic() + BOOT_SECONDS, Event()
+        while not all(thread.running for thread in (*self.workers, *self.consumers.values())):
+            if clock.monotonic() > deadline:
+                raise RuntimeError("the worker's threads did not start")
+            pause.wait(0.001)
 
     def stop(self, timeout: int = 600_000) -> None:
         """As Dramatiq's, but prefetched messages go back before the wait for running jobs, not after it."""

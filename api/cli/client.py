@@ -6,7 +6,7 @@ from pathlib import Path
 from time import sleep
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -17,6 +17,7 @@ from core.jobs.model import TERMINAL
 from core.settings import load
 from workers.embedded.datadir import DataDir, read_key
 
+ACCEPTED, BAD_REQUEST, UNAVAILABLE = 202, 400, 503
 TRIES = 3
 BACK_OFF_S = 0.5
 POLL_S = (0.1, 0.2, 0.4, 0.8, 1.5)
@@ -32,7 +33,7 @@ def connect(url: str | None, key_file: Path | None, timeout: float, connect_time
     settings = load()
     data = DataDir(settings.data_dir)
     running = None if url or "url" in settings.model_fields_set else data.running()
-    address = url or (running.url if running else settings.url)
+    address = url or (running and running.url) or settings.url
     key = _key(address, key_file, settings.api_key.get_secret_value(), data)
     return Client(address, key, timeout=timeout, connect_timeout=connect_timeout)
 
@@ -100,7 +101,7 @@ class Client:
                 if attempt == tries:
                     raise Unavailable(f"{self.url} does not answer: {type(error).__name__} {error}".strip()) from error
             else:
-                if response.status_code != httpx.codes.SERVICE_UNAVAILABLE or attempt == tries:
+                if response.status_code != UNAVAILABLE or attempt == tries:
                     return _accepted(response)
             sleep(BACK_OFF_S * 2 ** (attempt - 1))
         raise AssertionError("the last try returns or raises")
@@ -120,19 +121,20 @@ class Client:
                 break
         return found
 
-    def run(self, path: str, body: bytes, *, wait: float, key: str | None = None) -> tuple[bool, dict[str, Any]]:
-        """Posts what becomes a job. (True, its result), or (False, the job) when it was not done after `wait` seconds:
+    def run(
+        self, path: str, body: bytes | None, *, wait: float, method: str = "POST", key: str | None = None
+    ) -> tuple[bool, dict[str, Any]]:
+        """Sends what becomes a job. (True, its result), or (False, the job) when it was not done after `wait` seconds:
         accepted all the same. Raises the problem of a job that ended badly."""
         deadline = monotonic() + wait
         asked = int(min(wait, LONGEST_WAIT_S))
         headers = {"Idempotency-Key": key or f"cli-{token()}", "Prefer": f"wait={asked}"}
-        response = self.send("POST", path, body=body, headers=headers, wait=asked)
-        if response.status_code != httpx.codes.ACCEPTED:
+        response = self.send(method, path, body=body, headers=headers, wait=asked)
+        if response.status_code != ACCEPTED:
             return True, response.json()
         job: dict[str, Any] = response.json()
         if wait > 0:
-            for job in self.follow(job["id"], deadline - monotonic()):
-                pass
+            *_, job = self.follow(job["id"], deadline - monotonic())
         if job["state"] == "succeeded":
             return True, job.get("result", {})
         if job["state"] in TERMINAL:
@@ -144,7 +146,7 @@ class Client:
         deadline = monotonic() + seconds
         looks = 0
         while True:
-            job = self.get(f"/jobs/{job_id}")
+            job = self.get(f"/jobs/{quoted(job_id)}")
             yield job
             left = deadline - monotonic()
             if job["state"] in TERMINAL or left <= 0:
@@ -160,7 +162,7 @@ def ended_badly(job: Mapping[str, Any]) -> MunimentError:
 
 
 def _accepted(response: httpx.Response) -> httpx.Response:
-    if response.status_code < httpx.codes.BAD_REQUEST:
+    if response.status_code < BAD_REQUEST:
         return response
     try:
         problem = json.loads(response.content)
@@ -169,3 +171,8 @@ def _accepted(response: httpx.Response) -> httpx.Response:
     if not isinstance(problem, dict):
         raise Unavailable(f"{response.request.url} answered {response.status_code} {response.reason_phrase}")
     raise from_json(problem)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def quoted(part: str) -> str:
+    """One segment of a path, whatever a person typed."""
+    return quote(part, safe="")

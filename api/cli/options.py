@@ -7,11 +7,15 @@ import typer
 
 Url = Annotated[
     str | None,
-    typer.Option(help="The API's address; else MUNIMENT_URL, else the stack that runs on the data folder.", metavar="URL"),
+    typer.Option(
+        help="The API's address; else MUNIMENT_URL, else the stack that runs on the data folder.", metavar="URL"
+    ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="A file that holds the key; else MUNIMENT_API_KEY, else `key` in the data folder.", metavar="FILE"),
+    typer.Option(
+        help="A file that holds the key; else MUNIMENT_API_KEY, else `key` in the data folder.", metavar="FILE"
+    ),
 ]
 Timeout = Annotated[
     float, typer.Option(help="Seconds until an answer must come, besides the time a request itself waits.", min=0.1)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from core.errors import MunimentError
 
@@ -18,7 +18,7 @@ def note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """Cells are shown with `str`, None as nothing. Never cut: a terminal that is too narrow wraps."""
+    """None is shown as nothing, a list as its items. Never cut: a terminal that is too narrow wraps."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -27,11 +27,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text(_cell(cell)) for cell in row))
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, 200))
     console.print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in cast("list[object]", value))
+    return "" if value is None else str(value)
 
 
 def print_items(items: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
@@ -44,6 +50,10 @@ def print_items(items: Sequence[dict[str, Any]], columns: Sequence[str], *, as_j
 
 def print_problem(error: MunimentError) -> None:
     """The problem in words, each wrong field on a line of its own."""
-    note(f"{error.title} ({error.slug}): {error.detail}" if error.detail != error.title else f"{error.title} ({error.slug})")
+    note(
+        f"{error.title} ({error.slug}): {error.detail}"
+        if error.detail != error.title
+        else f"{error.title} ({error.slug})"
+    )
     for field in error.fields:
         note(f"  {field.field}: {field.message}")

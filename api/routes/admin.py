@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from starlette.responses import JSONResponse, Response
 
 from api.auth import require_operator
-from api.lists import Cursor, Limit, decode, page
+from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
 from api.routes import queues
@@ -69,7 +69,7 @@ def post_tenant(db: OperatorDb, body: Annotated[NewTenant, json_body(NewTenant)]
 
 
 @router.get("/tenants", summary="List tenants")
-def list_tenants(db: OperatorDb, limit: Limit = 100, cursor: Cursor = None) -> dict[str, Any]:
+def list_tenants(db: OperatorDb, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None) -> dict[str, Any]:
     with db.system() as tx:
         found = tenants.list_tenants(tx, after=_uuid_after("tenants", cursor), limit=limit + 1)
     return page(found, limit, route="tenants", key=lambda tenant: [str(tenant.id)], show=tenants.Tenant.as_json)
@@ -114,7 +114,9 @@ def post_key(db: OperatorDb, body: Annotated[NewKey, json_body(NewKey)]) -> Resp
 
 
 @router.get("/keys", summary="List keys")
-def list_keys(db: OperatorDb, tenant: UUID | None = None, limit: Limit = 100, cursor: Cursor = None) -> dict[str, Any]:
+def list_keys(
+    db: OperatorDb, tenant: UUID | None = None, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+) -> dict[str, Any]:
     """Of a tenant, or without one the operators'; revoked ones too."""
     route = f"keys {tenant}"
     with db.system() as tx:

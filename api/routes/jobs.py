@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from api.auth import Require, require
-from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
+from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page, refused
 from api.openapi import answers, key_header, problems
 from api.services import Services
 from api.waiting import idempotency
@@ -23,12 +23,19 @@ from core.jobs.idempotency import first_use
 from core.jobs.model import Idempotency, Job
 from core.jsontext import dumps
 from core.store.database import Tx
-from core.tenants.keys import SCOPES, Principal
+from core.tenants.keys import Principal
 from core.text import check_text
 
 router = APIRouter(tags=["jobs"])
 
-SCOPE_OF = {"write": "write", "conversation": "write", "batch": "write", "import": "write", "read": "read", "erase": "manage"}
+SCOPE_OF = {
+    "write": "write",
+    "conversation": "write",
+    "batch": "write",
+    "import": "write",
+    "read": "read",
+    "erase": "manage",
+}
 """Who may make a job of a kind may also see it, cancel it, retry it and delete it; `read` sees all."""
 EVENTS_POLL_SECONDS = 1.0
 EVENTS_LONGEST_SECONDS = 300.0
@@ -98,7 +105,7 @@ def _uuid(key: list[Any] | None) -> UUID | None:
     try:
         return None if key is None else UUID(key[0])
     except ValueError:
-        return None
+        raise refused() from None
 
 
 @router.get("/jobs/{job}", summary="One job", responses=answers(200, "Job"))
@@ -177,7 +184,10 @@ def _acted(
 
 
 @router.delete(
-    "/jobs/{job}", summary="Delete an ended job", status_code=204, responses={204: {"description": "Gone"}, **problems()}
+    "/jobs/{job}",
+    summary="Delete an ended job",
+    status_code=204,
+    responses={204: {"description": "Gone"}, **problems()},
 )
 def delete(request: Request, job: UUID, principal: AnyKey) -> Response:
     """Deletes the job with its body and result; what it wrote stays."""

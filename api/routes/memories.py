@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.auth import require
 from api.bodies import read_body
-from api.openapi import job_answers, request_body
+from api.openapi import job_answers, job_body
 from api.services import Services
 from api.waiting import admit, answer
 from core import ids
@@ -57,7 +57,7 @@ _batch = _parser(parse_batch)
     "/stores/{store}/memories",
     summary="Write one text",
     responses=job_answers(201, "WriteResult"),
-    openapi_extra=request_body(WriteRequest),
+    openapi_extra=job_body(WriteRequest),
 )
 async def write(request: Request, store: str, principal: Writer) -> Response:
     """Keeps the text as it is, cut into blocks of at most 600 characters. Answers 202 unless `Prefer: wait=N` is sent."""
@@ -68,7 +68,7 @@ async def write(request: Request, store: str, principal: Writer) -> Response:
     "/stores/{store}/conversations",
     summary="Write a conversation",
     responses=job_answers(201, "WriteResult"),
-    openapi_extra=request_body(ConversationRequest),
+    openapi_extra=job_body(ConversationRequest),
 )
 async def write_conversation(request: Request, store: str, principal: Writer) -> Response:
     """Keeps the messages verbatim beside the packed text that is searched."""
@@ -79,7 +79,7 @@ async def write_conversation(request: Request, store: str, principal: Writer) ->
     "/stores/{store}/memories:batch",
     summary="Write many texts and conversations",
     responses=job_answers(201, "BatchResult"),
-    openapi_extra=request_body(BatchRequest),
+    openapi_extra=job_body(BatchRequest),
 )
 async def write_batch(request: Request, store: str, principal: Writer) -> Response:
     """One job for up to 1,000 items; each is all or nothing, and `items` of the result is in their order."""

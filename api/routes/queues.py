@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from api.lists import Cursor, Limit, decode, page
+from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
 from core.clock import rfc3339
@@ -30,7 +30,7 @@ class DeadLetters(BaseModel):
 
 
 @router.get("", summary="Show the backlog")
-def show(db: OperatorDb) -> dict[str, Any]:
+def show_queues(db: OperatorDb) -> dict[str, Any]:
     """Every queue's backlog by the database clock, and the processes that have reported lately."""
     with db.system() as tx:
         queues, processes = tx.rows("backlog"), tx.rows("processes")
@@ -38,20 +38,22 @@ def show(db: OperatorDb) -> dict[str, Any]:
 
 
 @router.get("/{queue}/dead", summary="List dead letters")
-def dead(
-    db: OperatorDb, queue: str, tenant: UUID | None = None, limit: Limit = 100, cursor: Cursor = None
+def list_dead_letters(
+    db: OperatorDb, queue: str, tenant: UUID | None = None, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> dict[str, Any]:
     """Dead jobs of all tenants or of one, oldest death first, each with its error."""
     _check(queue)
     with db.system() as tx:
         found = list_dead(tx, queue, tenant_id=tenant, after=_after(queue, cursor), limit=limit + 1)
     return page(
-        found, limit, route=queue, key=lambda dead: [dead.died_at.isoformat(), str(dead.job.id)], show=DeadJob.as_json
+        found, limit, route=queue, key=lambda last: [last.died_at.isoformat(), str(last.job.id)], show=DeadJob.as_json
     )
 
 
 @router.post("/{queue}/retry", summary="Retry dead letters", openapi_extra=request_body(DeadLetters))
-def retry(db: OperatorDb, queue: str, body: Annotated[DeadLetters, json_body(DeadLetters)]) -> dict[str, Any]:
+def retry_dead_letters(
+    db: OperatorDb, queue: str, body: Annotated[DeadLetters, json_body(DeadLetters)]
+) -> dict[str, Any]:
     """Gives them all their attempts again. `more`: the limit of one call was reached, call again."""
     _check(queue)
     with db.system() as tx:
@@ -60,7 +62,9 @@ def retry(db: OperatorDb, queue: str, body: Annotated[DeadLetters, json_body(Dea
 
 
 @router.post("/{queue}/purge", summary="Purge dead letters", openapi_extra=request_body(DeadLetters))
-def purge(db: OperatorDb, queue: str, body: Annotated[DeadLetters, json_body(DeadLetters)]) -> dict[str, Any]:
+def purge_dead_letters(
+    db: OperatorDb, queue: str, body: Annotated[DeadLetters, json_body(DeadLetters)]
+) -> dict[str, Any]:
     """Deletes them for good, oldest first. `more`: the limit of one call was reached, call again."""
     _check(queue)
     with db.system() as tx:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.auth import require
 from api.bodies import read_body
-from api.openapi import job_answers, request_body
+from api.openapi import job_answers, job_body
 from api.services import Services
 from api.waiting import admit, answer
 from core import ids
@@ -32,7 +32,7 @@ def _parse(data: object) -> str:
     "/stores/{store}/reads",
     summary="Read the memory",
     responses=job_answers(200, "View"),
-    openapi_extra=request_body(ReadRequest),
+    openapi_extra=job_body(ReadRequest),
 )
 async def read(request: Request, store: str, principal: Annotated[Principal, require("read")]) -> Response:
     """Waits 30 s for the View unless `Prefer: wait=N` says otherwise. Closing the connection before that cancels the read,

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from api.auth import require
 from api.bodies import read_body
 from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
-from api.openapi import answers, job_answers, job_headers, problems, request_body
+from api.openapi import answers, job_answers, job_body, job_headers, problems
 from api.services import Services
 from api.waiting import answer
 from core import ids
@@ -90,7 +90,9 @@ def _matches(sent: str | None, sha256: str) -> bool:
     return "*" in tags or sha256 in tags
 
 
-@router.get("/stores/{store}/records/{id}/messages", summary="A conversation's messages", responses=answers(200, "Page"))
+@router.get(
+    "/stores/{store}/records/{id}/messages", summary="A conversation's messages", responses=answers(200, "Page")
+)
 def messages(
     request: Request,
     store: str,
@@ -126,7 +128,7 @@ async def erase(request: Request, store: str, id: str, principal: Manager) -> Re
     "/stores/{store}/erasures",
     summary="Erase a session or a workspace",
     responses=job_answers(200, "Receipt"),
-    openapi_extra=request_body(ErasureRequest),
+    openapi_extra=job_body(ErasureRequest),
 )
 async def erase_scope(request: Request, store: str, principal: Manager) -> Response:
     """Erases every record of the session, the workspace, or the session within the workspace."""

@@ -9,14 +9,14 @@ from starlette.responses import JSONResponse, Response
 
 from api.auth import require
 from api.bodies import read_body
-from api.lists import Cursor, Limit, decode, page
-from api.openapi import job_answers, request_body
+from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
+from api.openapi import job_answers, job_headers, problems, request_body
 from api.services import Services
 from api.waiting import admit, answer
 from core import ids
 from core.jobs.model import JobRequest
 from core.tenants import stores
-from core.tenants.config import StoreConfig, parse_config
+from core.tenants.config import StoreConfig, effective, parse_config, policy_hash
 from core.tenants.keys import Principal
 from core.tenants.stores import Store
 from workers.queues import BULK
@@ -25,6 +25,24 @@ router = APIRouter(tags=["stores"])
 
 Reader = Annotated[Principal, require("read")]
 Manager = Annotated[Principal, require("manage")]
+_STORE: dict[str, Any] = {
+    "description": "The store with its effective configuration.",
+    "headers": {"ETag": {"description": "Of the configuration.", "schema": {"type": "string"}}},
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "required": ["name", "configuration", "policyHash", "revision"]},
+            "example": {
+                "name": "journal",
+                "configuration": effective(None),
+                "policyHash": policy_hash(effective(None)),
+                "revision": 42,
+                "storedBytes": 18_230,
+                "createdAt": "2026-03-01T09:30:00.000Z",
+                "updatedAt": "2026-03-01T09:30:00.000Z",
+            },
+        }
+    },
+}
 IfMatch = Annotated[str | None, Header(description="The ETag that was read: refused with 412 when it has changed.")]
 
 
@@ -39,7 +57,7 @@ async def configuration(request: Request) -> StoreConfig | None:
 @router.put(
     "/stores/{store}",
     summary="Make or configure a store",
-    responses={201: {"description": "The store is new."}},
+    responses={200: _STORE, 201: {**_STORE, "description": "The store is new."}, **problems()},
     openapi_extra=request_body(StoreConfig, required=False),
 )
 def put_store(
@@ -58,7 +76,9 @@ def put_store(
 
 
 @router.get("/stores", summary="List stores")
-def list_stores(request: Request, principal: Reader, limit: Limit = 100, cursor: Cursor = None) -> dict[str, Any]:
+def list_stores(
+    request: Request, principal: Reader, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+) -> dict[str, Any]:
     """By name; only those that the key is for."""
     after = decode("stores", cursor, [str])
     with Services.of(request).db.tenant(principal.tenant) as tx:
@@ -68,7 +88,7 @@ def list_stores(request: Request, principal: Reader, limit: Limit = 100, cursor:
     return page(found, limit, route="stores", key=lambda store: [store.name], show=Store.as_json)
 
 
-@router.get("/stores/{store}", summary="Show a store")
+@router.get("/stores/{store}", summary="Show a store", responses={200: _STORE, **problems()})
 def get_store(request: Request, store: str, principal: Reader) -> Response:
     """Its effective configuration, with an ETag."""
     with Services.of(request).db.tenant(principal.tenant) as tx:
@@ -76,7 +96,12 @@ def get_store(request: Request, store: str, principal: Reader) -> Response:
     return JSONResponse(found.as_json(), headers={"ETag": found.etag})
 
 
-@router.delete("/stores/{store}", summary="Erase a store", responses=job_answers(200, "Receipt"))
+@router.delete(
+    "/stores/{store}",
+    summary="Erase a store",
+    responses=job_answers(200, "Receipt"),
+    openapi_extra=job_headers(),
+)
 async def delete_store(request: Request, store: str, principal: Manager, if_match: IfMatch = None) -> Response:
     """Erases everything in it, for good. Answers 202 unless `Prefer: wait=N` is sent; the result is a receipt."""
     services = Services.of(request)

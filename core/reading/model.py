@@ -2,7 +2,16 @@
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from core.reading.view import VIEW_ITEMS
@@ -35,6 +44,11 @@ def _bounded(value: str, limit: int, name: str) -> str:
     return value
 
 
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _string(description: str, least: int, most: int) -> WithJsonSchema:
     return WithJsonSchema(
         {
@@ -51,6 +65,9 @@ Question = Annotated[str, AfterValidator(_question), _string("at most 32 KiB of 
 RecentContent = Annotated[
     str, AfterValidator(_content), _string("at most 64 KiB of UTF-8, without NUL", 0, RECENT_BYTES)
 ]
+
+Revision = Annotated[int, Field(ge=0, le=REVISION_LARGEST), BeforeValidator(_whole)]
+MaxItems = Annotated[int, Field(ge=1, le=VIEW_ITEMS), BeforeValidator(_whole)]
 
 
 class _Body(BaseModel):
@@ -90,8 +107,8 @@ class ReadRequest(_Body):
     question: Question
     recent: list[RecentMessage] = Field(default_factory=list[RecentMessage], max_length=RECENT_MESSAGES)
     scope: ReadScope | None = None
-    revision: int | None = Field(default=None, ge=0, le=REVISION_LARGEST)
-    max_items: int | None = Field(default=None, ge=1, le=VIEW_ITEMS, alias="maxItems")
+    revision: Revision | None = None
+    max_items: MaxItems | None = Field(default=None, alias="maxItems")
     flush: bool = Field(default=False, json_schema_extra={"enum": [False]})
 
     @model_validator(mode="after")

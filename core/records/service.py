@@ -21,6 +21,9 @@ from core.records.model import parse_conversation, parse_write
 from core.records.rows import Rows
 from core.store.database import Database, Tx
 
+KINDS = frozenset({"write", "conversation", "batch", "erase"})
+"""The kinds of write this version can commit."""
+
 
 @dataclass
 class _Prepared:
@@ -58,7 +61,7 @@ def commit_writes(db: Database, claims: Sequence[Claim], faults: Faults) -> Comm
         faults.hit("writes.locked")
         taken = _taken(tx, tenant_id, store_id, mine)
         faults.hit("writes.checked")
-        writer = _Writer(tx, tenant_id, store_id, store["revision"], store["position"], taken)
+        writer = _Writer(tx, mine, store["revision"], store["position"], taken)
         endings = [writer.apply(entry) for entry in mine]
         writer.flush()
         faults.hit("writes.inserted")
@@ -73,6 +76,7 @@ def commit_writes(db: Database, claims: Sequence[Claim], faults: Faults) -> Comm
         )
         if len(ended) != len(endings):
             raise LeaseLost("a job of the claim was taken away in mid-commit")
+        faults.hit("writes.finished")
         writer.advance()
         faults.hit("commit.before")
     faults.hit("commit.after")
@@ -91,12 +95,12 @@ def _prepare(claim: Claim) -> _Prepared:
         elif claim.kind == "batch":
             prepared.documents += [_item(body["items"][n], claim, n) for n in range(len(body["items"]))]
         elif claim.kind == "erase":
-            prepared.erase = body
+            prepared.erase = _selection(body)
         else:
             prepared.error = JobFailed(f"{claim.kind} is not a kind of write")
     except MunimentError as error:
         prepared.error = error
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # whatever it is, it must not fail the neighbours
         prepared.error = JobFailed(f"the job's body cannot be read: {type(error).__name__}: {error}")
     return prepared
 
@@ -120,6 +124,15 @@ def _item(item: dict[str, Any], claim: Claim, n: int) -> NewDocument | MunimentE
         return error
 
 
+def _selection(body: dict[str, Any]) -> dict[str, Any]:
+    """What an erasure names. A value that Postgres would refuse must not fail the claim's other jobs."""
+    for name in ("recordId", "sessionId", "workspaceId"):
+        value = body.get(name)
+        if value is not None and (not isinstance(value, str) or "\0" in value):
+            raise ValueError(f"{name} is no text that a record can have")
+    return body
+
+
 def _taken(tx: Tx, tenant_id: UUID, store_id: UUID, prepared: Sequence[_Prepared]) -> set[str]:
     """Which ids of these documents and blocks are in use. Ids that we made ourselves are new by construction."""
     wanted: list[str] = []
@@ -140,10 +153,13 @@ def _ours(document_id: str, claim: Claim) -> bool:
 class _Writer:
     """Applies prepared jobs one after the other, gathering their rows; erasures flush what came before them."""
 
-    def __init__(self, tx: Tx, tenant_id: UUID, store_id: UUID, revision: int, position: int, taken: set[str]) -> None:
+    def __init__(self, tx: Tx, mine: Sequence[_Prepared], revision: int, position: int, taken: set[str]) -> None:
+        first = mine[0].claim
+        assert first.store_id is not None
         self._tx = tx
-        self._tenant = tenant_id
-        self._store = store_id
+        self._tenant = first.tenant_id
+        self._store = first.store_id
+        self._jobs = [entry.claim.job_id for entry in mine]
         self._revision = revision
         self._position = position
         self._bytes = 0
@@ -154,10 +170,12 @@ class _Writer:
     def apply(self, entry: _Prepared) -> Ending:
         claim = entry.claim
         try:
+            if self._erased:
+                raise NotFound("the store was erased")
             if entry.error is not None:
                 raise entry.error
             if entry.erase is not None:
-                result = self._erase(entry.erase, claim)
+                result = self._erase(entry.erase)
             elif claim.kind == "batch":
                 result = {"items": [self._item(document) for document in entry.documents]}
             else:
@@ -192,10 +210,10 @@ class _Writer:
             ],
         }
 
-    def _erase(self, body: dict[str, Any], claim: Claim) -> dict[str, Any]:
+    def _erase(self, body: dict[str, Any]) -> dict[str, Any]:
         self.flush()
         if body.get("store") is True:
-            gone = self._tx.row("erase_store", tenant=self._tenant, store=self._store, job=claim.job_id)
+            gone = self._tx.row("erase_store", tenant=self._tenant, store=self._store, jobs=self._jobs)
             self._erased = True
         else:
             selector = {

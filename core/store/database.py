@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from core.errors import Unavailable
+from core.errors import Deadlocked, Unavailable
 from core.store.queries import queries
 
 Row = dict[str, Any]
@@ -97,6 +97,8 @@ class Database:
                 yield connection
         except _LOST as error:
             # An idle pool may hold many dead connections after Postgres restarted: drop them all at once.
+            if isinstance(error, psycopg.errors.DeadlockDetected):
+                raise Deadlocked(f"Postgres: {error}".strip()) from error
             if not isinstance(error, (PoolTimeout, psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)):
                 self._pool.check()
             raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error

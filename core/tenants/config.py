@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from core.errors import FieldProblem, InvalidRequest
@@ -31,6 +31,10 @@ def _cache_name(value: str) -> str:
     return value
 
 
+_Profile = Annotated[Any, WithJsonSchema({"type": "string", "description": "a profile granted to the tenant"})]
+_Object = Annotated[Any, WithJsonSchema({"type": "object"})]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -49,7 +53,7 @@ class Policy(_Part):
 class Index(_Part):
     """Where candidates come from."""
 
-    version: Literal[1, 2] = 1
+    version: Annotated[int, Field(ge=1, le=2)] = 1
     lexical: bool = False
     entities: bool = False
     relations: bool = False
@@ -77,17 +81,17 @@ class StoreConfig(_Part):
         }
     )
 
-    version: Literal[1] = 1
+    version: Annotated[int, Field(ge=1, le=1)] = 1  # a Literal takes true and 1.0 too
     strategy: Literal["simple", "memory-agent/v1"] = "simple"
     policy: Policy | None = None
-    planner: str | dict[str, Any] | None = None
-    judge: str | dict[str, Any] | None = None
-    consolidator: str | dict[str, Any] | None = None
-    embedding: str | dict[str, Any] | None = None
+    planner: _Profile = None
+    judge: _Profile = None
+    consolidator: _Profile = None
+    embedding: _Profile = None
     index: Index | None = None
     view: ViewConfig | None = None
-    consolidation: dict[str, Any] | None = None
-    budgets: dict[str, Any] | None = None
+    consolidation: _Object = None
+    budgets: _Object = None
     modelCache: Annotated[str, AfterValidator(_cache_name)] | None = None
 
 

@@ -82,14 +82,15 @@ begin
 end
 $$;
 
--- A push to Redis failed: the relay owes the wake-ups.
+-- A push to Redis failed: the relay owes the wake-ups. A job that was claimed all the same and is parked by now keeps its
+-- clock: without it nothing would ever look at it again.
 create or replace function unsend_jobs(p_tenants uuid[], p_jobs uuid[])
 returns void language plpgsql as $$
 begin
   for i in 1 .. cardinality(p_jobs) loop
     perform set_config('muniment.tenant', p_tenants[i]::text, true);
     update jobs j set sent_at = null, due_at = j.deadline_at
-     where j.tenant_id = p_tenants[i] and j.job_id = p_jobs[i] and j.state = 'queued';
+     where j.tenant_id = p_tenants[i] and j.job_id = p_jobs[i] and j.state = 'queued' and j.run_at is null;
   end loop;
 end
 $$;

@@ -100,6 +100,7 @@ begin
        set state = 'running', attempt = j.attempt + 1, lease_token = v_token, lease_owner = p_owner, started_at = now(),
            sent_at = coalesce(j.sent_at, now()), due_at = now() + p_lease
      where j.tenant_id = p_tenant and j.job_id = any (v_picked)
+       and j.state = 'queued'  -- a cancellation may have committed since the row was picked
     returning j.*)
   select c.tenant_id, c.job_id, c.store_id, c.kind, c.queue, c.attempt, c.max_attempts, c.lease_token, c.deadline_at,
          c.created_at, c.waiter, c.trace, p.payload, c.deadline_at <= now()
@@ -108,15 +109,21 @@ begin
 end
 $$;
 
--- Renews what is still ours; a pair that does not come back is lost, and its work must not be committed.
+-- Renews what is still ours; a pair that does not come back is lost, and its work must not be committed. A row that is
+-- locked is passed over: its own commit or the sweep is about to end the claim, and a renewal that waited for one row would
+-- hold up all others, or deadlock with a commit that takes the same rows in another order.
 create or replace function renew_jobs(p_tenants uuid[], p_tokens uuid[], p_jobs uuid[], p_lease interval)
 returns table (job_id uuid) language plpgsql as $$
 begin
   for i in 1 .. cardinality(p_jobs) loop
     perform set_config('muniment.tenant', p_tenants[i]::text, true);
     return query
-    update jobs j set due_at = now() + p_lease
-     where j.tenant_id = p_tenants[i] and j.job_id = p_jobs[i] and j.lease_token = p_tokens[i] and j.state = 'running'
+    with free as materialized (
+      select r.job_id from jobs r
+       where r.tenant_id = p_tenants[i] and r.job_id = p_jobs[i] and r.lease_token = p_tokens[i] and r.state = 'running'
+         for no key update skip locked)
+    update jobs j set due_at = now() + p_lease from free f
+     where j.tenant_id = p_tenants[i] and j.job_id = f.job_id
     returning j.job_id;
   end loop;
 end

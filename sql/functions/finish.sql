@@ -146,7 +146,8 @@ begin
 end
 $$;
 
--- Ends at once what has not ended: effects of a running attempt are discarded by its fence. Open children go too.
+-- Ends at once what has not ended: effects of a running attempt are discarded by its fence. Open children go too; they are
+-- locked before their parent, as by everything that ends a child.
 create or replace function cancel_job(p_tenant uuid, p_job uuid)
 returns text language plpgsql as $$
 declare
@@ -154,6 +155,8 @@ declare
   v_parent uuid;
 begin
   perform set_config('muniment.tenant', p_tenant::text, true);
+  perform from jobs j where j.tenant_id = p_tenant and j.parent_id = p_job and j.finished_at is null
+    order by j.job_id for update;
   update jobs j
      set state = 'cancelled', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds),
          lease_token = null, run_at = null

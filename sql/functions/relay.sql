@@ -58,33 +58,38 @@ begin
      set sent_at = now(), due_at = least(now() + p_resend, j.deadline_at)
     from (select * from picked union all select * from suspect) k
    where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued' and j.sent_at is null
+     and j.run_at is null
   returning j.tenant_id, j.job_id;
 end
 $$;
 
 -- The same for writes, where only the head of a store is sent: a claim takes all that is behind it, and while one is held
--- nothing is sent at all, for its holder looks again. Each step of the recursion jumps to the next store's head.
+-- nothing is sent at all, for its holder looks again. Each step of the recursion jumps to the next store's head; heads that
+-- are out already take their tenant's first turns.
 create or replace function dispatch_writes(p_queue text, p_inflight integer, p_limit integer, p_after uuid,
                                            p_resend interval)
 returns table (tenant_id uuid, job_id uuid) language plpgsql as $$
 begin
   return query
   with recursive heads as (
-    (select w.tenant_id, w.store_id, w.seq, w.job_id, w.queue, w.crashes, w.state = 'queued' and w.sent_at is null and w.run_at is null as ready
+    (select w.tenant_id, w.store_id, w.seq, w.job_id, w.queue, w.crashes, w.sent_at is not null as busy,
+            w.state = 'queued' and w.sent_at is null and w.run_at is null as ready
        from jobs w where w.finished_at is null and w.queue in ('write.interactive', 'write.bulk')
       order by w.tenant_id, w.store_id, w.seq limit 1)
     union all
     select n.* from heads h cross join lateral (
-      select w.tenant_id, w.store_id, w.seq, w.job_id, w.queue, w.crashes, w.state = 'queued' and w.sent_at is null and w.run_at is null
+      select w.tenant_id, w.store_id, w.seq, w.job_id, w.queue, w.crashes, w.sent_at is not null,
+             w.state = 'queued' and w.sent_at is null and w.run_at is null
         from jobs w where w.finished_at is null and w.queue in ('write.interactive', 'write.bulk')
          and (w.tenant_id, w.store_id) > (h.tenant_id, h.store_id)
        order by w.tenant_id, w.store_id, w.seq limit 1) n),
   turns as (
-    select h.tenant_id, h.job_id, row_number() over (partition by h.tenant_id order by h.seq) as turn, n.weight
+    select h.tenant_id, h.job_id, h.busy,
+           row_number() over (partition by h.tenant_id order by h.busy desc, h.seq) as turn, n.weight
       from heads h join tenants n on n.tenant_id = h.tenant_id
-     where h.ready and h.queue = p_queue and h.crashes = 0),
+     where (h.ready or h.busy) and h.queue = p_queue and h.crashes = 0),
   picked as materialized (
-    select t.tenant_id, t.job_id from turns t where t.turn <= p_inflight * t.weight
+    select t.tenant_id, t.job_id from turns t where not t.busy and t.turn <= p_inflight * t.weight
      order by t.turn, (t.tenant_id <= p_after), t.tenant_id limit p_limit),
   suspect as materialized (
     select h.tenant_id, h.job_id from heads h
@@ -96,7 +101,16 @@ begin
      set sent_at = now(), due_at = least(now() + p_resend, j.deadline_at)
     from (select * from picked union all select * from suspect) k
    where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued' and j.sent_at is null
+     and j.run_at is null
   returning j.tenant_id, j.job_id;
+end
+$$;
+
+-- Whether a parent can be changed now. The sweep holds many rows and so must never wait for one: it comes again soon.
+create or replace function parent_is_free(p_tenant uuid, p_parent uuid) returns boolean language plpgsql as $$
+begin
+  perform from jobs j where j.tenant_id = p_tenant and j.job_id = p_parent for update skip locked;
+  return found or not exists (select from jobs j where j.tenant_id = p_tenant and j.job_id = p_parent);
 end
 $$;
 
@@ -111,16 +125,19 @@ returns table (reason text, queue text, tenant_id uuid, job_id uuid, waiter text
 declare
   v record;
   v_open integer;
-  v_over boolean;
+  v_over boolean;  -- this ends the job
 begin
   for v in
     select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
            j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
       from jobs j where j.due_at <= now() order by j.due_at limit p_limit for update skip locked
   loop
+    v_over := case when v.state = 'running' then v.crashes + 1 >= p_max_crashes or v.attempt >= v.max_attempts
+                   when v.state in ('queued', 'deferred') then coalesce(v.deadline_at <= now(), false)
+                   else false end;
+    continue when v_over and v.parent_id is not null and not parent_is_free(v.tenant_id, v.parent_id);
     queue := v.queue; tenant_id := v.tenant_id; job_id := v.job_id; waiter := null; error := null;
     if v.state = 'running' then
-      v_over := v.crashes + 1 >= p_max_crashes or v.attempt >= v.max_attempts;
       if v_over then
         update jobs j set state = 'dead', finished_at = now(), crashes = j.crashes + 1, lease_token = null,
                due_at = now() + make_interval(secs => v.keep_seconds),
@@ -138,7 +155,7 @@ begin
          where j.tenant_id = v.tenant_id and j.job_id = v.job_id;
         reason := 'lease-lost';
       end if;
-    elsif v.state in ('queued', 'deferred') and v.deadline_at <= now() then
+    elsif v.state in ('queued', 'deferred') and v_over then
       update jobs j set state = 'failed', finished_at = now(), run_at = null, reason = 'deadline',
              due_at = now() + make_interval(secs => v.keep_seconds),
              error = jsonb_build_object('type', '/problems/deadline-exceeded', 'title', 'The deadline passed', 'status', 504,

@@ -124,14 +124,14 @@ select (select count(*) from gone_documents) as documents, (select count(*) from
        ((select coalesce(sum(bytes), 0) from gone_records) + (select coalesce(sum(bytes), 0) from gone_documents)
         + (select coalesce(sum(bytes), 0) from gone_messages))::bigint as bytes;
 
--- name: erase_store(tenant, store, job)
--- The store with all it holds; writes that still wait for it end as not found.
+-- name: erase_store(tenant, store, jobs)
+-- The store with all it holds; what still waits for it ends as not found, but for `jobs`: those of the claim at work.
 with ended as (
   update jobs set state = 'failed', finished_at = now(), due_at = now() + make_interval(secs => keep_seconds),
          reason = 'store-erased', run_at = null, lease_token = null,
          error = jsonb_build_object('type', '/problems/not-found', 'title', 'There is no such thing', 'status', 404,
                                     'detail', 'the store was erased')
-   where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> :job returning 1),
+   where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[]) returning 1),
 gone_records as (delete from records where tenant_id = :tenant and store_id = :store returning 1),
 gone_documents as (delete from documents where tenant_id = :tenant and store_id = :store returning 1),
 gone_messages as (delete from messages where tenant_id = :tenant and store_id = :store returning 1),

@@ -11,9 +11,10 @@ select * from dispatch_jobs(:queue::text, :inflight::integer, :limit::integer, :
 select * from dispatch_writes(:queue::text, :inflight::integer, :limit::integer, :after::uuid, make_interval(secs => :resend));
 
 -- name: unsend(tenants, jobs)!
+-- Not what was claimed all the same and is parked by now.
 update jobs j set sent_at = null, due_at = j.deadline_at
   from unnest(:tenants::uuid[], :jobs::uuid[]) as k (tenant_id, job_id)
- where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued';
+ where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued' and j.run_at is null;
 
 -- name: sweep_jobs(limit, max_crashes, keep_days)
 select * from sweep_jobs(:limit::integer, :max_crashes::integer, make_interval(secs => :keep_days * 86400.0));

@@ -89,7 +89,8 @@ class Report:
             "settings": self.settings,
             "versions": versions(),
             "samples": [sample.as_json() for sample in self.samples],
-            **{bar.key: bar.as_json() for bar in self.bars},
+            **{bar.key: bar.value if math.isfinite(bar.value) else None for bar in self.bars},
+            "bars": {bar.key: bar.as_json() for bar in self.bars},
         }
 
     def write(self, path: Path) -> None:

@@ -379,6 +379,17 @@ def test_a_stop_lets_jobs_end_and_gives_the_rest_back(server: Redis) -> None:
     assert Counter(seen.jobs) == Counter(jobs)
 
 
+def test_a_stop_right_after_the_start_ends(server: Redis) -> None:
+    for _ in range(5):
+        broker = WakeBroker(server.url)
+        worker = WakeWorker(broker, [FAST, OTHER], 8, Seen())
+        worker.start()
+        start = clock.monotonic()
+        assert worker.stop(10)
+        assert clock.monotonic() - start < 5
+        broker.close()
+
+
 def test_a_stop_says_when_jobs_outlast_it(server: Redis) -> None:
     seen = Seen(open_gate=False)
     with sender(server) as broker, running(server, seen) as worker:

@@ -80,9 +80,10 @@ def test_the_client_counts_every_answer() -> None:
                     connection.sendall(b"llo")
 
         def accept() -> None:
-            threads = [threading.Thread(target=serve, args=(listener.accept()[0],)) for _ in range(4)]
-            for thread in threads:
-                thread.start()
+            threads: list[threading.Thread] = []
+            for _ in range(4):  # three at once, then one
+                threads.append(threading.Thread(target=serve, args=(listener.accept()[0],)))
+                threads[-1].start()
             for thread in threads:
                 thread.join(10)
 

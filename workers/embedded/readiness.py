@@ -12,6 +12,7 @@ from workers.embedded.process import Child
 
 PROBE_S = 2.0
 POLL_S = 0.05
+PATHS = ("/metrics", "/readyz")  # in this order: the exporter is ready once it could be scraped
 
 
 def await_all(processes: Mapping[str, tuple[Child, str]], db: Database, timeout: float) -> None:
@@ -26,7 +27,7 @@ def await_all(processes: Mapping[str, tuple[Child, str]], db: Database, timeout:
         for name, (child, address) in list(waiting.items()):
             if (status := child.poll()) is not None:
                 raise CannotStart(f"{name} ended at once with status {status}. {child.tail()}")
-            if answers(address) if address else child.pid in working:
+            if all(answers(address, path) for path in PATHS) if address else child.pid in working:
                 del waiting[name]
         if not waiting:
             return
@@ -36,12 +37,12 @@ def await_all(processes: Mapping[str, tuple[Child, str]], db: Database, timeout:
         Event().wait(POLL_S)
 
 
-def answers(address: str) -> bool:
-    """Whether `GET /readyz` at `host:port` says 200."""
+def answers(address: str, path: str) -> bool:
+    """Whether `GET path` at `host:port` says 200."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=PROBE_S)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == http.client.OK
     except (OSError, http.client.HTTPException):
         return False

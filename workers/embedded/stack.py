@@ -58,7 +58,6 @@ class _Own:
     environment: dict[str, str]
     address: str
     log: Path
-    niceness: int = 0
     child: Child | None = None
     since: float = 0.0
     deaths: int = 0
@@ -68,8 +67,6 @@ class _Own:
         command = [sys.executable, "-P", "-m", "api.cli.main", *self.command]
         # Nothing that was accepted needs a clean end, and an owner that is gone cannot wait for one.
         self.child = Child.start(command, log=self.log, death_signal=signal.SIGKILL, env=self.environment)
-        if self.niceness:
-            os.setpriority(os.PRIO_PROCESS, self.child.pid, self.niceness)
         self.since = monotonic()
         self.again_at = None
 
@@ -104,14 +101,17 @@ class Stack:
         self.postgres = self._make_postgres()
         self.valkey = self._make_valkey()
         self._passwords: dict[str, str] = {}
+        self._api_address = ""
         self._own: dict[str, _Own] = {}
 
     # -- where it is ---------------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """The API's address, without a path. Raises KeyError for a stack without API."""
-        return f"http://{self._own['api'].address}"
+        """The API's address, without a path. Raises RuntimeError for a stack without API."""
+        if not self._with_api:
+            raise RuntimeError("this stack has no API")
+        return f"http://{self._api_address}"
 
     @property
     def redis_url(self) -> str:
@@ -154,6 +154,7 @@ class Stack:
         """Returns when everything answers. On any error, Ctrl-C included, nothing is left running."""
         self.data.take()
         try:
+            self._api_address = f"{LOOPBACK}:{self._api_port()}"
             self.postgres.start()
             self.valkey.start()
             self._passwords = self.data.passwords()
@@ -257,12 +258,10 @@ class Stack:
     def _plan(self) -> dict[str, _Own]:
         plan: dict[str, _Own] = {}
         if self._with_api:
-            address = f"{LOOPBACK}:{self._api_port()}"
-            operators = {"database_operator_url": self.database_url("relay"), "bind": address}
-            plan["api"] = self._process("api", ["api"], "app", address, operators)
+            more = {"database_operator_url": self.database_url("relay"), "bind": self._api_address}
+            plan["api"] = self._process("api", ["api"], "app", self._api_address, more)
         for group in self._groups:
             plan[group.name] = self._process(group.name, ["worker", group.name], "app")
-            plan[group.name].niceness = group.niceness
         plan["relay"] = self._process("relay", ["relay"], "relay")
         address = f"{LOOPBACK}:{EXPORTER_PORT if is_free(EXPORTER_PORT) else free_port()}"
         plan["exporter"] = self._process("exporter", ["exporter"], "exporter", address, {"exporter_bind": address})

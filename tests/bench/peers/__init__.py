@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,18 +84,29 @@ class Process:
     """A Python program of the benchmark as a subprocess, ended by its own id."""
 
     def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
         )
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def complaint(self) -> str:
+        """The end of what it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode("utf-8", "replace")[-2_000:]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         self._process.terminate()
@@ -121,5 +133,5 @@ class HttpServer(Process):
             except OSError:
                 if not self.alive or time.monotonic() > deadline:
                     self.stop()
-                    raise RuntimeError(f"{factory} does not answer") from None
+                    raise RuntimeError(f"{factory} does not answer: {self.complaint}") from None
                 time.sleep(POLL_SECONDS)

@@ -1,0 +1,34 @@
+"""Ctrl-C, SIGTERM and a closed terminal, for the commands that run the local stack."""
+
+import signal
+from types import FrameType, TracebackType
+from typing import Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """While entered: the first signal raises KeyboardInterrupt, all others are let pass, so that the end is not disturbed.
+
+    With `gentle` set, no signal raises: look at `asked`.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.gentle = False
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        first, self.asked = not self.asked, True
+        if first and not self.gentle:
+            raise KeyboardInterrupt

@@ -1,0 +1,73 @@
+"""The `muniment` command: what there is, and how its errors are told."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from api.cli import importing, jobs, keys, memories, processes, queues, records, stores, tenants
+from api.cli.demo import demo
+from api.cli.up import up
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks show local variables, keys among them
+    help="A memory backend for AI agents. Settings are environment variables with the prefix MUNIMENT_; see the README.",
+)
+
+HERE = "On this machine"
+CLIENT = "Clients (HTTP)"
+PROCESSES = "Processes"
+OPERATORS = "Operators (Postgres)"
+
+
+@app.callback()
+def start(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(version_of("muniment"))
+        raise typer.Exit
+
+
+app.command(rich_help_panel=HERE)(up)
+app.command(rich_help_panel=HERE)(demo)
+app.command(rich_help_panel=CLIENT)(memories.write)
+app.command(rich_help_panel=CLIENT)(memories.read)
+app.command("import", rich_help_panel=CLIENT)(importing.import_archive)
+app.add_typer(records.app, name="records", rich_help_panel=CLIENT)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=CLIENT)
+app.add_typer(stores.app, name="stores", rich_help_panel=CLIENT)
+app.command(rich_help_panel=PROCESSES)(processes.api)
+app.command(rich_help_panel=PROCESSES)(processes.worker)
+app.command(rich_help_panel=PROCESSES)(processes.relay)
+app.command(rich_help_panel=PROCESSES)(processes.exporter)
+app.command(rich_help_panel=OPERATORS)(processes.migrate)
+app.add_typer(tenants.app, name="tenants", rich_help_panel=OPERATORS)
+app.add_typer(keys.app, name="keys", rich_help_panel=OPERATORS)
+app.add_typer(queues.app, name="queues", rich_help_panel=OPERATORS)
+
+
+def main() -> None:
+    """The console script. Exit status 1: it did not work, and why is on standard error; 2: wrong usage."""
+    try:
+        app()
+    except Exception as error:
+        from api.cli.output import print_problem
+        from core.errors import MunimentError
+        from workers.embedded.errors import CannotStart
+
+        if isinstance(error, MunimentError):
+            print_problem(error)
+        elif isinstance(error, CannotStart):
+            print(error, file=sys.stderr)
+        else:
+            raise
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""An import as its job meets it. Every statement here holds the job's row before the import's, as a cancellation does."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from core.archives.report import Tally
+from core.errors import NotFound, Unavailable, WrongState
+from core.jsontext import dumps
+from core.store.database import Database, Tx
+
+
+@dataclass
+class Run:
+    """An import as its job meets it: where it stands, and its counts, to be changed and stored by `advance` and `end`."""
+
+    tenant_id: UUID
+    import_id: UUID
+    job_id: UUID
+    state: str
+    size: int
+    filename: str | None
+    format: str | None
+    next_item: int
+    tally: Tally
+    open_children: bool = False
+    """Whether a child of this very job is still at work."""
+
+
+def load_run(db: Database, tenant_id: UUID, import_id: UUID, job_id: UUID) -> tuple[Run, bool]:
+    """The import, its ended children counted in, and whether there were any. Raises NotFound, WrongState (it is another
+    job's by now)."""
+    with db.tenant(tenant_id) as tx:
+        row = tx.row("get_import", tenant=tenant_id, import_id=import_id)
+        if row is None:
+            raise NotFound(f"there is no import {import_id}")
+        if row["job_id"] != job_id:
+            raise WrongState("another job runs this import by now")
+        tally = Tally.load(row["report"])
+        children = tx.rows("import_children", tenant=tenant_id, jobs=[UUID(child) for child in tally.sent])
+    run = Run(
+        tenant_id, import_id, job_id, row["state"], row["size"], row["filename"], row["format"], row["next_item"], tally
+    )
+    counted = tally.collect(children)
+    run.open_children = any(not child["finished"] and child["parent_id"] == job_id for child in children)
+    return run, counted
+
+
+def advance(tx: Tx, run: Run, then_item: int) -> bool:
+    """Stores the counts and the place up to which items were handled. False: the run was paused or cancelled meanwhile, and
+    this transaction must not be committed."""
+    return bool(
+        tx.run(
+            "advance_import", tenant=run.tenant_id, import_id=run.import_id, job=run.job_id, next_item=run.next_item,
+            then_item=then_item, format=run.format, report=dumps(run.tally.stored()),
+        )
+    )  # fmt: skip
+
+
+def end(tx: Tx, run: Run, state: str) -> None:
+    """Stores the counts and the state after a run. Raises Unavailable when the state changed meanwhile: to be tried again."""
+    ended = tx.run(
+        "end_import", tenant=run.tenant_id, import_id=run.import_id, job=run.job_id, was=run.state, state=state,
+        report=dumps(run.tally.stored()),
+    )  # fmt: skip
+    if not ended:
+        raise Unavailable("the import was paused, resumed or cancelled at the same moment")

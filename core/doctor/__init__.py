@@ -1,0 +1,1 @@
+"""What `muniment doctor` measures in Postgres; what it measures in Redis is in `workers/checks.py`."""

@@ -1,0 +1,1164 @@
+-- What the migrations and functions add up to, as pg_dump writes it. Made by `make schema`; compared in CI.
+
+CREATE SCHEMA public;
+
+COMMENT ON SCHEMA public IS 'standard public schema';
+
+CREATE FUNCTION public.accept_jobs(p_tenants uuid[], p_jobs uuid[], p_stores text[], p_kinds text[], p_queues text[], p_payloads text[], p_document_ids text[], p_deadline_seconds integer[], p_keep_seconds integer[], p_max_attempts smallint[], p_waiters text[], p_traces text[], p_routes text[], p_keys text[], p_body_hashes bytea[], p_answers smallint[], p_inflight integer[]) RETURNS TABLE(ord integer, outcome text, job_id uuid, answered smallint, send boolean, created_at timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_store uuid;
+  v_known record;
+  v_bytes integer;
+  v_send boolean;
+  v_deadline timestamptz;
+begin
+  for i in 1 .. cardinality(p_jobs) loop
+    perform set_config('muniment.tenant', p_tenants[i]::text, true);
+    ord := i - 1; job_id := p_jobs[i]; answered := null; send := false; created_at := now();
+
+    v_store := null;
+    if p_stores[i] is not null then
+      select s.store_id into v_store from stores s where s.tenant_id = p_tenants[i] and s.name = p_stores[i];
+      if v_store is null then
+        outcome := 'unknown-store'; return next; continue;
+      end if;
+    end if;
+
+    if p_keys[i] is not null then
+      insert into idempotency_keys as k (tenant_id, route, key, body_sha256, job_id, answered)
+      values (p_tenants[i], p_routes[i], p_keys[i], p_body_hashes[i], p_jobs[i], p_answers[i])
+      on conflict (tenant_id, route, key) do nothing;
+      if not found then
+        select k.job_id, k.answered, k.body_sha256 into v_known
+          from idempotency_keys k
+         where k.tenant_id = p_tenants[i] and k.route = p_routes[i] and k.key = p_keys[i];
+        outcome := case when v_known.body_sha256 = p_body_hashes[i] then 'replayed' else 'conflict' end;
+        job_id := v_known.job_id; answered := v_known.answered;
+        return next; continue;
+      end if;
+    end if;
+
+    if p_document_ids[i] is not null and (
+         exists (select from documents d where d.tenant_id = p_tenants[i] and d.store_id = v_store
+                    and d.document_id = p_document_ids[i])
+         or exists (select from records r where r.tenant_id = p_tenants[i] and r.store_id = v_store
+                    and r.record_id = p_document_ids[i])
+         or exists (select from erasures e where e.tenant_id = p_tenants[i] and e.store_id = v_store
+                    and e.record_id = p_document_ids[i])) then
+      if p_keys[i] is not null then
+        delete from idempotency_keys k
+         where k.tenant_id = p_tenants[i] and k.route = p_routes[i] and k.key = p_keys[i];
+      end if;
+      outcome := 'document-exists'; return next; continue;
+    end if;
+
+    v_bytes := octet_length(p_payloads[i]);
+    v_deadline := now() + make_interval(secs => p_deadline_seconds[i]);
+    if p_queues[i] like 'write.%' then
+      v_send := not exists (
+        select from jobs j where j.tenant_id = p_tenants[i] and j.store_id = v_store and j.finished_at is null
+           and j.queue in ('write.interactive', 'write.bulk'));
+    else
+      v_send := (select count(*) from (
+        select from jobs j where j.tenant_id = p_tenants[i] and j.queue = p_queues[i] and j.finished_at is null
+           and j.sent_at is not null limit p_inflight[i]) busy) < p_inflight[i];
+    end if;
+    insert into jobs (tenant_id, job_id, store_id, kind, queue, max_attempts, payload_bytes, keep_seconds, waiter, trace,
+                      deadline_at, sent_at, due_at)
+    values (p_tenants[i], p_jobs[i], v_store, p_kinds[i], p_queues[i], p_max_attempts[i], v_bytes, p_keep_seconds[i],
+            p_waiters[i], p_traces[i], v_deadline,
+            case when v_send then now() end,
+            case when v_send then least(now() + interval '30 s', v_deadline) else v_deadline end);
+    insert into job_payloads (tenant_id, job_id, payload) values (p_tenants[i], p_jobs[i], p_payloads[i]);
+    outcome := 'accepted'; send := v_send;
+    return next;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.add_children(p_tenant uuid, p_parent uuid, p_token uuid, p_jobs uuid[], p_kind text, p_queue text, p_payloads text[], p_keep_seconds integer, p_max_attempts smallint, p_total bigint, p_unit text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_store uuid;
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set open_children = j.open_children + cardinality(p_jobs), progress_total = coalesce(p_total, j.progress_total),
+         progress_unit = coalesce(p_unit, j.progress_unit), progress_done = coalesce(j.progress_done, 0)
+   where j.tenant_id = p_tenant and j.job_id = p_parent and j.lease_token = p_token and j.state = 'running'
+  returning j.store_id into v_store;
+  if not found then return false; end if;
+  insert into jobs (tenant_id, job_id, store_id, parent_id, kind, queue, max_attempts, payload_bytes, keep_seconds)
+  select p_tenant, c.job_id, v_store, p_parent, p_kind, p_queue, p_max_attempts, octet_length(c.payload), p_keep_seconds
+    from unnest(p_jobs, p_payloads) with ordinality as c (job_id, payload, n) order by c.n;
+  insert into job_payloads (tenant_id, job_id, payload)
+  select p_tenant, c.job_id, c.payload from unnest(p_jobs, p_payloads) as c (job_id, payload);
+  return true;
+end
+$$;
+
+CREATE FUNCTION public.authenticate(p_key_hash bytea) RETURNS TABLE(tenant_id uuid, key_id uuid, scopes text[], stores text[], weight smallint, max_queued_jobs integer, max_queued_bytes bigint, max_stored_bytes bigint, max_requests_per_second integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'public'
+    AS $$
+  select k.tenant_id, k.key_id, k.scopes, k.stores, t.weight, t.max_queued_jobs, t.max_queued_bytes, t.max_stored_bytes,
+         t.max_requests_per_second
+    from public.api_keys k join public.tenants t on t.tenant_id = k.tenant_id
+   where k.key_hash = p_key_hash and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  union all
+  select null, o.key_id, array['operator'], null, null, null, null, null, null
+    from public.operator_keys o
+   where o.key_hash = p_key_hash and o.revoked_at is null and (o.expires_at is null or o.expires_at > now())
+$$;
+
+CREATE FUNCTION public.cancel_job(p_tenant uuid, p_job uuid) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_state text;
+  v_parent uuid;
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform from jobs j where j.tenant_id = p_tenant and j.parent_id = p_job and j.finished_at is null
+    order by j.job_id for update;
+  update jobs j
+     set state = 'cancelled', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds),
+         lease_token = null, run_at = null
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.finished_at is null
+  returning j.state, j.parent_id into v_state, v_parent;
+  if not found then
+    select j.state into v_state from jobs j where j.tenant_id = p_tenant and j.job_id = p_job;
+    return v_state;
+  end if;
+  if v_parent is not null then perform child_ended(p_tenant, v_parent); end if;
+  update jobs j
+     set state = 'cancelled', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds),
+         lease_token = null, run_at = null
+   where j.tenant_id = p_tenant and j.parent_id = p_job and j.finished_at is null;
+  return 'ended';
+end
+$$;
+
+CREATE FUNCTION public.child_ended(p_tenant uuid, p_parent uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  update jobs j
+     set open_children = j.open_children - 1,
+         state = case when j.state = 'waiting' and j.open_children <= 1 then 'queued' else j.state end,
+         ready_at = case when j.state = 'waiting' and j.open_children <= 1 then now() else j.ready_at end,
+         due_at = case when j.state = 'waiting' and j.open_children <= 1 then j.deadline_at else j.due_at end
+   where j.tenant_id = p_tenant and j.job_id = p_parent and j.finished_at is null;
+end
+$$;
+
+CREATE FUNCTION public.claim_job(p_tenant uuid, p_job uuid, p_owner text, p_lease interval) RETURNS TABLE(tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  return query
+  update jobs j
+     set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
+         started_at = now(), sent_at = coalesce(j.sent_at, now()), due_at = now() + p_lease
+    from job_payloads p
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued' and j.run_at is null
+     and p.tenant_id = p_tenant and p.job_id = p_job
+  returning j.tenant_id, j.job_id, j.store_id, j.kind, j.queue, j.attempt, j.max_attempts, j.lease_token, j.deadline_at,
+            j.created_at, j.waiter, j.trace, p.payload, j.deadline_at <= now();
+end
+$$;
+
+CREATE FUNCTION public.claim_more(p_tenant uuid, p_queue text, p_kind text, p_owner text, p_lease interval, p_limit integer) RETURNS TABLE(tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  return query
+  with picked as materialized (
+    select r.job_id from jobs r
+     where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued' and r.sent_at is null and r.run_at is null
+       and r.kind = p_kind and r.crashes = 0
+     order by r.seq limit p_limit for update skip locked)
+  update jobs j
+     set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
+         started_at = now(), sent_at = now(), due_at = now() + p_lease
+    from picked k join job_payloads p on p.tenant_id = p_tenant and p.job_id = k.job_id
+   where j.tenant_id = p_tenant and j.job_id = k.job_id
+  returning j.tenant_id, j.job_id, j.store_id, j.kind, j.queue, j.attempt, j.max_attempts, j.lease_token, j.deadline_at,
+            j.created_at, j.waiter, j.trace, p.payload, j.deadline_at <= now();
+end
+$$;
+
+CREATE FUNCTION public.claim_writes(p_tenant uuid, p_store uuid, p_job uuid, p_owner text, p_lease interval, p_limit integer, p_bytes bigint) RETURNS TABLE(tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_store uuid := p_store;
+  v_token uuid := gen_random_uuid();
+  v_row record;
+  v_picked uuid[] := '{}';
+  v_bytes bigint := 0;
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  if v_store is null then
+    select j.store_id into v_store from jobs j where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued';
+  end if;
+  perform from stores s where s.tenant_id = p_tenant and s.store_id = v_store for update;
+  if not found then
+    -- The store was erased after this write was accepted.
+    update jobs j
+       set state = 'failed', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds), reason = 'store-erased',
+           error = jsonb_build_object('type', '/problems/not-found', 'title', 'There is no such thing', 'status', 404,
+                                      'detail', 'the store was erased')
+     where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued';
+    return;
+  end if;
+
+  for v_row in
+    select w.job_id, w.state, w.run_at, w.attempt, w.payload_bytes from jobs w
+     where w.tenant_id = p_tenant and w.store_id = v_store and w.finished_at is null
+       and w.queue in ('write.interactive', 'write.bulk')
+     order by w.seq
+  loop
+    -- A running row means a claim is held, or that the sweep has yet to free a dead one.
+    exit when v_row.state <> 'queued' or v_row.run_at is not null;
+    exit when cardinality(v_picked) > 0
+      and (cardinality(v_picked) >= p_limit or v_bytes + v_row.payload_bytes > p_bytes or v_row.attempt > 0);
+    v_picked := v_picked || v_row.job_id;
+    v_bytes := v_bytes + v_row.payload_bytes;
+    exit when v_row.attempt > 0;
+  end loop;
+  if cardinality(v_picked) = 0 then return; end if;
+
+  return query
+  with claimed as (
+    update jobs j
+       set state = 'running', attempt = j.attempt + 1, lease_token = v_token, lease_owner = p_owner, started_at = now(),
+           sent_at = coalesce(j.sent_at, now()), due_at = now() + p_lease
+     where j.tenant_id = p_tenant and j.job_id = any (v_picked)
+       and j.state = 'queued'  -- a cancellation may have committed since the row was picked
+    returning j.*)
+  select c.tenant_id, c.job_id, c.store_id, c.kind, c.queue, c.attempt, c.max_attempts, c.lease_token, c.deadline_at,
+         c.created_at, c.waiter, c.trace, p.payload, c.deadline_at <= now()
+    from claimed c join job_payloads p on p.tenant_id = p_tenant and p.job_id = c.job_id
+   order by c.seq;
+end
+$$;
+
+CREATE FUNCTION public.defer_job(p_tenant uuid, p_job uuid, p_token uuid, p_reason text, p_run_at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set state = 'deferred', reason = p_reason, run_at = p_run_at, due_at = least(p_run_at, j.deadline_at),
+         attempt = j.attempt - 1, sent_at = null, lease_token = null
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running';
+  return found;
+end
+$$;
+
+CREATE FUNCTION public.dispatch_jobs(p_queue text, p_inflight integer, p_limit integer, p_after uuid, p_resend interval) RETURNS TABLE(tenant_id uuid, job_id uuid)
+    LANGUAGE plpgsql
+    AS $$
+begin
+  return query
+  with recursive ready_tenants as (
+    (select r.tenant_id from jobs r
+      where r.queue = p_queue and r.state = 'queued' and r.sent_at is null and r.run_at is null
+      order by r.tenant_id limit 1)
+    union all
+    select (select r.tenant_id from jobs r
+             where r.queue = p_queue and r.state = 'queued' and r.sent_at is null and r.run_at is null
+               and r.tenant_id > t.tenant_id
+             order by r.tenant_id limit 1)
+      from ready_tenants t where t.tenant_id is not null),
+  room as materialized (
+    select t.tenant_id,
+           p_inflight * n.weight - (select count(*) from (
+             select from jobs j where j.tenant_id = t.tenant_id and j.queue = p_queue and j.finished_at is null
+                and j.sent_at is not null limit p_inflight * n.weight) busy) as free
+      from ready_tenants t join tenants n on n.tenant_id = t.tenant_id),
+  picked as materialized (
+    select c.tenant_id, c.job_id
+      from room m
+      cross join lateral (
+        select r.tenant_id, r.job_id, row_number() over (order by r.seq) as turn
+          from jobs r
+         where r.queue = p_queue and r.tenant_id = m.tenant_id and r.state = 'queued' and r.sent_at is null
+           and r.run_at is null and r.crashes = 0
+         order by r.seq limit m.free) c
+     where m.free > 0
+     order by c.turn, (c.tenant_id <= p_after), c.tenant_id
+     limit p_limit),
+  suspect as materialized (
+    select s.tenant_id, s.job_id from jobs s
+     where s.queue = p_queue and s.crashes > 0 and s.finished_at is null and s.sent_at is null and s.state = 'queued'
+       and s.run_at is null
+       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 0 and o.finished_at is null
+                          and o.sent_at is not null)
+     order by s.ready_at limit 1)
+  update jobs j
+     set sent_at = now(), due_at = least(now() + p_resend, j.deadline_at)
+    from (select * from picked union all select * from suspect) k
+   where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued' and j.sent_at is null
+     and j.run_at is null
+  returning j.tenant_id, j.job_id;
+end
+$$;
+
+CREATE FUNCTION public.dispatch_writes(p_queue text, p_inflight integer, p_limit integer, p_after uuid, p_resend interval) RETURNS TABLE(tenant_id uuid, job_id uuid)
+    LANGUAGE plpgsql
+    AS $$
+begin
+  return query
+  with recursive heads as (
+    (select w.tenant_id, w.store_id, w.seq, w.job_id, w.queue, w.crashes, w.sent_at is not null as busy,
+            w.state = 'queued' and w.sent_at is null and w.run_at is null as ready
+       from jobs w where w.finished_at is null and w.queue in ('write.interactive', 'write.bulk')
+      order by w.tenant_id, w.store_id, w.seq limit 1)
+    union all
+    select n.* from heads h cross join lateral (
+      select w.tenant_id, w.store_id, w.seq, w.job_id, w.queue, w.crashes, w.sent_at is not null,
+             w.state = 'queued' and w.sent_at is null and w.run_at is null
+        from jobs w where w.finished_at is null and w.queue in ('write.interactive', 'write.bulk')
+         and (w.tenant_id, w.store_id) > (h.tenant_id, h.store_id)
+       order by w.tenant_id, w.store_id, w.seq limit 1) n),
+  turns as (
+    select h.tenant_id, h.job_id, h.busy,
+           row_number() over (partition by h.tenant_id order by h.busy desc, h.seq) as turn, n.weight
+      from heads h join tenants n on n.tenant_id = h.tenant_id
+     where (h.ready or h.busy) and h.queue = p_queue and h.crashes = 0),
+  picked as materialized (
+    select t.tenant_id, t.job_id from turns t where not t.busy and t.turn <= p_inflight * t.weight
+     order by t.turn, (t.tenant_id <= p_after), t.tenant_id limit p_limit),
+  suspect as materialized (
+    select h.tenant_id, h.job_id from heads h
+     where h.ready and h.queue = p_queue and h.crashes > 0
+       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 0 and o.finished_at is null
+                          and o.sent_at is not null)
+     order by h.seq limit 1)
+  update jobs j
+     set sent_at = now(), due_at = least(now() + p_resend, j.deadline_at)
+    from (select * from picked union all select * from suspect) k
+   where j.tenant_id = k.tenant_id and j.job_id = k.job_id and j.state = 'queued' and j.sent_at is null
+     and j.run_at is null
+  returning j.tenant_id, j.job_id;
+end
+$$;
+
+CREATE FUNCTION public.finish_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb, p_reason text, OUT ended boolean, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_parent uuid;
+  v_queue text;
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set state = p_state, finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds), lease_token = null,
+         error = p_error, reason = p_reason
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running'
+  returning j.parent_id, j.queue into v_parent, v_queue;
+  ended := found;
+  more := false;
+  if not ended then return; end if;
+  if p_result is not null then
+    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
+    on conflict (tenant_id, job_id) do update set result = excluded.result;
+  end if;
+  if v_parent is not null then perform child_ended(p_tenant, v_parent); end if;
+  more := exists (select from jobs r where r.queue = v_queue and r.tenant_id = p_tenant and r.state = 'queued'
+                     and r.sent_at is null and r.run_at is null);
+end
+$$;
+
+CREATE FUNCTION public.finish_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[], p_errors text[]) RETURNS TABLE(job_id uuid, more boolean)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_end record;
+begin
+  for i in 1 .. cardinality(p_jobs) loop
+    v_end := finish_job(p_tenant, p_jobs[i], p_tokens[i], p_states[i], p_results[i], p_errors[i]::jsonb, null);
+    if v_end.ended then
+      job_id := p_jobs[i];
+      more := v_end.more;
+      return next;
+    end if;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.lead(p_name text, p_holder text, p_lease interval) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+  insert into leases as l (name, holder, lease_until) values (p_name, p_holder, now() + p_lease)
+  on conflict (name) do update
+     set epoch = case when l.holder = p_holder then l.epoch else l.epoch + 1 end, holder = p_holder,
+         lease_until = now() + p_lease
+   where l.holder = p_holder or l.lease_until < now()
+  returning epoch
+$$;
+
+CREATE FUNCTION public.parent_is_free(p_tenant uuid, p_parent uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform from jobs j where j.tenant_id = p_tenant and j.job_id = p_parent for update skip locked;
+  return found or not exists (select from jobs j where j.tenant_id = p_tenant and j.job_id = p_parent);
+end
+$$;
+
+CREATE FUNCTION public.release_job(p_tenant uuid, p_job uuid, p_token uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set state = 'queued', attempt = j.attempt - 1, ready_at = now(), sent_at = null, lease_token = null,
+         due_at = j.deadline_at
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running';
+  return found;
+end
+$$;
+
+CREATE FUNCTION public.renew_jobs(p_tenants uuid[], p_tokens uuid[], p_jobs uuid[], p_lease interval) RETURNS TABLE(job_id uuid)
+    LANGUAGE plpgsql
+    AS $$
+begin
+  for i in 1 .. cardinality(p_jobs) loop
+    perform set_config('muniment.tenant', p_tenants[i]::text, true);
+    return query
+    with free as materialized (
+      select r.job_id from jobs r
+       where r.tenant_id = p_tenants[i] and r.job_id = p_jobs[i] and r.lease_token = p_tokens[i] and r.state = 'running'
+         for no key update skip locked)
+    update jobs j set due_at = now() + p_lease from free f
+     where j.tenant_id = p_tenants[i] and j.job_id = f.job_id
+    returning j.job_id;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.retry_job(p_tenant uuid, p_job uuid, p_token uuid, p_error jsonb, p_delay interval) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_state text;
+  v_parent uuid;
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set state = case when j.attempt < j.max_attempts then 'queued' else 'dead' end,
+         run_at = case when j.attempt < j.max_attempts then now() + p_delay end,
+         due_at = case when j.attempt < j.max_attempts then least(now() + p_delay, j.deadline_at)
+                       else now() + make_interval(secs => j.keep_seconds) end,
+         finished_at = case when j.attempt < j.max_attempts then null else now() end,
+         reason = case when j.attempt < j.max_attempts then 'retry' else 'attempts' end,
+         sent_at = null, lease_token = null, error = p_error
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running'
+  returning j.state, j.parent_id into v_state, v_parent;
+  if v_state = 'dead' and v_parent is not null then perform child_ended(p_tenant, v_parent); end if;
+  return v_state;
+end
+$$;
+
+CREATE FUNCTION public.revive_job(p_tenant uuid, p_job uuid) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_state text;
+  v_parent uuid;
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set state = 'queued', attempt = 0, crashes = 0, reason = null, error = null, finished_at = null, ready_at = now(),
+         run_at = null, sent_at = null, deadline_at = null, due_at = null
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'dead'
+     and exists (select from job_payloads p where p.tenant_id = p_tenant and p.job_id = p_job)
+  returning j.parent_id into v_parent;
+  if found then
+    update jobs j set open_children = j.open_children + 1
+     where j.tenant_id = p_tenant and j.job_id = v_parent and j.finished_at is null;
+    return 'queued';
+  end if;
+  select j.state into v_state from jobs j where j.tenant_id = p_tenant and j.job_id = p_job;
+  return v_state;
+end
+$$;
+
+CREATE FUNCTION public.sweep_jobs(p_limit integer, p_max_crashes integer, p_keep_rows interval) RETURNS TABLE(reason text, queue text, tenant_id uuid, job_id uuid, waiter text, error text)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v record;
+  v_open integer;
+  v_over boolean;  -- this ends the job
+begin
+  for v in
+    select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
+           j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
+      from jobs j where j.due_at <= now() order by j.due_at limit p_limit for update skip locked
+  loop
+    v_over := case when v.state = 'running' then v.crashes + 1 >= p_max_crashes or v.attempt >= v.max_attempts
+                   when v.state in ('queued', 'deferred') then coalesce(v.deadline_at <= now(), false)
+                   else false end;
+    continue when v_over and v.parent_id is not null and not parent_is_free(v.tenant_id, v.parent_id);
+    queue := v.queue; tenant_id := v.tenant_id; job_id := v.job_id; waiter := null; error := null;
+    if v.state = 'running' then
+      if v_over then
+        update jobs j set state = 'dead', finished_at = now(), crashes = j.crashes + 1, lease_token = null,
+               due_at = now() + make_interval(secs => v.keep_seconds),
+               reason = case when j.crashes + 1 >= p_max_crashes then 'crashes' else 'attempts' end,
+               error = jsonb_build_object('type', '/problems/job-failed', 'title', 'The job failed', 'status', 500,
+                         'detail', format('its worker was lost %s times; attempt %s of %s', j.crashes + 1, j.attempt,
+                                          j.max_attempts))
+         where j.tenant_id = v.tenant_id and j.job_id = v.job_id
+        returning j.error::text into error;
+        if v.parent_id is not null then perform child_ended(v.tenant_id, v.parent_id); end if;
+        reason := 'dead'; waiter := v.waiter;
+      else
+        update jobs j set state = 'queued', crashes = j.crashes + 1, lease_token = null, sent_at = null, ready_at = now(),
+               due_at = j.deadline_at, reason = 'lease-lost'
+         where j.tenant_id = v.tenant_id and j.job_id = v.job_id;
+        reason := 'lease-lost';
+      end if;
+    elsif v.state in ('queued', 'deferred') and v_over then
+      update jobs j set state = 'failed', finished_at = now(), run_at = null, reason = 'deadline',
+             due_at = now() + make_interval(secs => v.keep_seconds),
+             error = jsonb_build_object('type', '/problems/deadline-exceeded', 'title', 'The deadline passed', 'status', 504,
+                       'detail', 'the deadline passed before a worker could take the job')
+       where j.tenant_id = v.tenant_id and j.job_id = v.job_id
+      returning j.error::text into error;
+      if v.parent_id is not null then perform child_ended(v.tenant_id, v.parent_id); end if;
+      reason := 'deadline'; waiter := v.waiter;
+    elsif v.state in ('queued', 'deferred') then
+      update jobs j set state = 'queued', run_at = null, sent_at = null, due_at = j.deadline_at,
+             ready_at = case when v.run_at is null then j.ready_at else now() end
+       where j.tenant_id = v.tenant_id and j.job_id = v.job_id;
+      reason := case when v.run_at is null then 'resend' else 'due' end;
+    elsif v.state = 'waiting' then
+      select count(*) into v_open from jobs c
+       where c.tenant_id = v.tenant_id and c.parent_id = v.job_id and c.finished_at is null;
+      update jobs j set open_children = v_open, state = case when v_open = 0 then 'queued' else 'waiting' end,
+             ready_at = case when v_open = 0 then now() else j.ready_at end,
+             due_at = case when v_open = 0 then j.deadline_at else now() + interval '60 s' end
+       where j.tenant_id = v.tenant_id and j.job_id = v.job_id;
+      reason := case when v_open = 0 then 'children-ended' else 'children-open' end;
+    elsif now() < v.finished_at + p_keep_rows then
+      -- A dead job keeps its payload as long as its row: a person may still retry it.
+      delete from job_results r where r.tenant_id = v.tenant_id and r.job_id = v.job_id;
+      if v.state <> 'dead' then
+        delete from job_payloads p where p.tenant_id = v.tenant_id and p.job_id = v.job_id;
+      end if;
+      update jobs j set due_at = v.finished_at + p_keep_rows where j.tenant_id = v.tenant_id and j.job_id = v.job_id;
+      reason := 'pruned';
+    else
+      delete from job_results r where r.tenant_id = v.tenant_id and r.job_id = v.job_id;
+      delete from job_payloads p where p.tenant_id = v.tenant_id and p.job_id = v.job_id;
+      delete from jobs j where j.tenant_id = v.tenant_id and j.job_id = v.job_id;
+      reason := 'pruned';
+    end if;
+    return next;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.unsend_jobs(p_tenants uuid[], p_jobs uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  for i in 1 .. cardinality(p_jobs) loop
+    perform set_config('muniment.tenant', p_tenants[i]::text, true);
+    update jobs j set sent_at = null, due_at = j.deadline_at
+     where j.tenant_id = p_tenants[i] and j.job_id = p_jobs[i] and j.state = 'queued' and j.run_at is null;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.wait_for_children(p_tenant uuid, p_job uuid, p_token uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform set_config('muniment.tenant', p_tenant::text, true);
+  update jobs j
+     set state = case when j.open_children > 0 then 'waiting' else 'queued' end,
+         ready_at = now(), sent_at = null, lease_token = null, attempt = j.attempt - 1,
+         due_at = case when j.open_children > 0 then now() + interval '60 s' end
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running';
+  return found;
+end
+$$;
+
+CREATE TABLE public.api_keys (
+    tenant_id uuid NOT NULL,
+    key_id uuid NOT NULL,
+    key_hash bytea NOT NULL,
+    name text NOT NULL,
+    scopes text[] NOT NULL,
+    stores text[],
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone
+);
+
+ALTER TABLE ONLY public.api_keys FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.jobs (
+    tenant_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    store_id uuid,
+    parent_id uuid,
+    kind text NOT NULL,
+    queue text NOT NULL,
+    state text DEFAULT 'queued'::text NOT NULL,
+    reason text,
+    attempt smallint DEFAULT 0 NOT NULL,
+    max_attempts smallint DEFAULT 5 NOT NULL,
+    crashes smallint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    ready_at timestamp with time zone DEFAULT now() NOT NULL,
+    run_at timestamp with time zone,
+    sent_at timestamp with time zone,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    deadline_at timestamp with time zone,
+    due_at timestamp with time zone,
+    lease_token uuid,
+    lease_owner text,
+    open_children integer DEFAULT 0 NOT NULL,
+    progress_done bigint,
+    progress_total bigint,
+    progress_unit text,
+    payload_bytes integer NOT NULL,
+    keep_seconds integer DEFAULT 86400 NOT NULL,
+    waiter text,
+    error jsonb,
+    trace text,
+    CONSTRAINT jobs_state_check CHECK ((state = ANY (ARRAY['queued'::text, 'running'::text, 'waiting'::text, 'deferred'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'dead'::text])))
+)
+WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY public.jobs FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.tenants (
+    tenant_id uuid NOT NULL,
+    name text NOT NULL,
+    weight smallint DEFAULT 1 NOT NULL,
+    max_queued_jobs integer DEFAULT 100000 NOT NULL,
+    max_queued_bytes bigint DEFAULT 1073741824 NOT NULL,
+    max_stored_bytes bigint,
+    max_requests_per_second integer,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT tenants_weight_check CHECK (((weight >= 1) AND (weight <= 100)))
+);
+
+CREATE VIEW public.backlog AS
+ WITH unfinished AS MATERIALIZED (
+         SELECT jobs.tenant_id,
+            jobs.queue,
+            jobs.store_id,
+            jobs.seq,
+            jobs.state,
+            jobs.ready_at,
+            jobs.run_at,
+            jobs.sent_at,
+            jobs.started_at,
+            (jobs.queue = ANY (ARRAY['write.interactive'::text, 'write.bulk'::text])) AS is_write
+           FROM public.jobs
+          WHERE (jobs.finished_at IS NULL)
+        ), heads AS (
+         SELECT unfinished.tenant_id,
+            unfinished.store_id,
+            min(unfinished.seq) AS head,
+            min(unfinished.seq) FILTER (WHERE (unfinished.run_at IS NOT NULL)) AS parked
+           FROM unfinished
+          WHERE unfinished.is_write
+          GROUP BY unfinished.tenant_id, unfinished.store_id
+        ), busy AS (
+         SELECT unfinished.tenant_id,
+            unfinished.queue,
+            count(*) AS jobs
+           FROM unfinished
+          WHERE (unfinished.sent_at IS NOT NULL)
+          GROUP BY unfinished.tenant_id, unfinished.queue
+        ), limits AS (
+         SELECT tenants.tenant_id,
+            s.lane,
+            (tenants.weight * s.setting) AS jobs
+           FROM public.tenants,
+            ( VALUES ('interactive'::text,(COALESCE(NULLIF(current_setting('muniment.inflight_interactive'::text, true), ''::text), '16'::text))::integer), ('bulk'::text,(COALESCE(NULLIF(current_setting('muniment.inflight_bulk'::text, true), ''::text), '4'::text))::integer)) s(lane, setting)
+        ), judged AS (
+         SELECT u.queue,
+            u.state,
+            u.ready_at,
+            u.started_at,
+            r.ready,
+            (r.ready AND (u.sent_at IS NULL) AND
+                CASE
+                    WHEN u.is_write THEN (u.seq = h.head)
+                    ELSE (COALESCE(b.jobs, (0)::bigint) < l.jobs)
+                END) AS owed
+           FROM ((((unfinished u
+             LEFT JOIN heads h ON ((u.is_write AND (h.tenant_id = u.tenant_id) AND (h.store_id = u.store_id))))
+             LEFT JOIN busy b ON (((b.tenant_id = u.tenant_id) AND (b.queue = u.queue))))
+             LEFT JOIN limits l ON (((l.tenant_id = u.tenant_id) AND (l.lane = split_part(u.queue, '.'::text, 2)))))
+             CROSS JOIN LATERAL ( SELECT ((u.state = 'queued'::text) AND (u.run_at IS NULL) AND ((h.parked IS NULL) OR (u.seq < h.parked))) AS ready) r)
+        ), counted AS (
+         SELECT judged.queue,
+            count(*) FILTER (WHERE judged.ready) AS ready_jobs,
+            min(judged.ready_at) FILTER (WHERE judged.ready) AS oldest_ready,
+            min(judged.ready_at) FILTER (WHERE judged.owed) AS oldest_unsent,
+            count(*) FILTER (WHERE (judged.state = 'running'::text)) AS inflight_jobs,
+            min(judged.started_at) FILTER (WHERE (judged.state = 'running'::text)) AS oldest_running,
+            count(*) FILTER (WHERE ((judged.state = 'queued'::text) AND (NOT judged.ready))) AS parked_jobs,
+            count(*) FILTER (WHERE (judged.state = 'deferred'::text)) AS deferred_jobs,
+            count(*) FILTER (WHERE (judged.state = 'waiting'::text)) AS waiting_jobs
+           FROM judged
+          GROUP BY judged.queue
+        ), dead AS (
+         SELECT jobs.queue,
+            count(*) AS dead_jobs
+           FROM public.jobs
+          WHERE (jobs.state = 'dead'::text)
+          GROUP BY jobs.queue
+        )
+ SELECT q.queue,
+    COALESCE(c.ready_jobs, (0)::bigint) AS ready_jobs,
+    (GREATEST(COALESCE(EXTRACT(epoch FROM (now() - c.oldest_ready)), (0)::numeric), (0)::numeric))::double precision AS ready_oldest_age_seconds,
+    (GREATEST(COALESCE(EXTRACT(epoch FROM (now() - c.oldest_unsent)), (0)::numeric), (0)::numeric))::double precision AS unsent_oldest_age_seconds,
+    COALESCE(c.inflight_jobs, (0)::bigint) AS inflight_jobs,
+    (GREATEST(COALESCE(EXTRACT(epoch FROM (now() - c.oldest_running)), (0)::numeric), (0)::numeric))::double precision AS inflight_oldest_age_seconds,
+    COALESCE(c.parked_jobs, (0)::bigint) AS parked_jobs,
+    COALESCE(c.deferred_jobs, (0)::bigint) AS deferred_jobs,
+    COALESCE(c.waiting_jobs, (0)::bigint) AS waiting_jobs,
+    COALESCE(d.dead_jobs, (0)::bigint) AS dead_jobs
+   FROM ((( SELECT ((kind.kind || '.'::text) || lane.lane) AS queue
+           FROM unnest(ARRAY['write'::text, 'read'::text, 'extract'::text, 'link'::text, 'embed'::text, 'import'::text]) kind(kind),
+            unnest(ARRAY['interactive'::text, 'bulk'::text]) lane(lane)) q
+     LEFT JOIN counted c ON ((c.queue = q.queue)))
+     LEFT JOIN dead d ON ((d.queue = q.queue)));
+
+CREATE TABLE public.documents (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    document_id text NOT NULL,
+    revision bigint NOT NULL,
+    "position" bigint NOT NULL,
+    scope text NOT NULL,
+    workspace_id text,
+    session_id text,
+    date date,
+    event_at timestamp with time zone NOT NULL,
+    state text NOT NULL,
+    canonical text NOT NULL,
+    sha256 bytea NOT NULL
+);
+
+ALTER TABLE ONLY public.documents FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.erasures (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    record_id text NOT NULL,
+    revision bigint NOT NULL,
+    erased_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY public.erasures FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.function_versions (
+    only_row boolean DEFAULT true NOT NULL,
+    digest text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT function_versions_only_row_check CHECK (only_row)
+);
+
+CREATE TABLE public.idempotency_keys (
+    tenant_id uuid NOT NULL,
+    route text NOT NULL,
+    key text NOT NULL,
+    body_sha256 bytea NOT NULL,
+    job_id uuid NOT NULL,
+    answered smallint,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY public.idempotency_keys FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.imports (
+    tenant_id uuid NOT NULL,
+    import_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    job_id uuid,
+    state text DEFAULT 'uploading'::text NOT NULL,
+    filename text,
+    size bigint NOT NULL,
+    received bigint DEFAULT 0 NOT NULL,
+    format text,
+    preview jsonb,
+    next_item bigint DEFAULT 0 NOT NULL,
+    report jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    finished_at timestamp with time zone,
+    CONSTRAINT imports_state_check CHECK ((state = ANY (ARRAY['uploading'::text, 'ready'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text])))
+);
+
+ALTER TABLE ONLY public.imports FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.job_payloads (
+    tenant_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    payload text NOT NULL
+);
+
+ALTER TABLE ONLY public.job_payloads FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.job_results (
+    tenant_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    result text NOT NULL
+);
+
+ALTER TABLE ONLY public.job_results FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE public.jobs ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.jobs_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.leases (
+    name text NOT NULL,
+    holder text NOT NULL,
+    epoch bigint DEFAULT 1 NOT NULL,
+    lease_until timestamp with time zone NOT NULL
+);
+
+CREATE TABLE public.messages (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    document_id text NOT NULL,
+    ordinal integer NOT NULL,
+    role text NOT NULL,
+    content text NOT NULL,
+    at text
+);
+
+ALTER TABLE ONLY public.messages FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.operator_keys (
+    key_id uuid NOT NULL,
+    key_hash bytea NOT NULL,
+    name text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone
+);
+
+CREATE TABLE public.processes (
+    process_id uuid NOT NULL,
+    role text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    queues text[] DEFAULT '{}'::text[] NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    clock_skew_ms integer DEFAULT 0 NOT NULL,
+    jobs_done bigint DEFAULT 0 NOT NULL
+);
+
+CREATE VIEW public.process_counts AS
+ SELECT role,
+    count(*) FILTER (WHERE (seen_at > (now() - '00:00:30'::interval))) AS alive,
+    max(abs(clock_skew_ms)) FILTER (WHERE (seen_at > (now() - '00:00:30'::interval))) AS clock_skew_ms
+   FROM public.processes
+  GROUP BY role;
+
+CREATE TABLE public.records (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    record_id text NOT NULL,
+    revision bigint NOT NULL,
+    "position" bigint NOT NULL,
+    ordinal integer NOT NULL,
+    document_id text NOT NULL,
+    start_byte integer NOT NULL,
+    end_byte integer NOT NULL,
+    scope text NOT NULL,
+    workspace_id text,
+    session_id text,
+    date date,
+    event_at timestamp with time zone NOT NULL,
+    state text NOT NULL,
+    canonical text NOT NULL,
+    sha256 bytea NOT NULL
+);
+
+ALTER TABLE ONLY public.records FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.stores (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    name text NOT NULL,
+    config jsonb NOT NULL,
+    policy_hash text NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    revision bigint DEFAULT 0 NOT NULL,
+    "position" bigint DEFAULT 0 NOT NULL,
+    stored_bytes bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY public.stores FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.uploads (
+    tenant_id uuid NOT NULL,
+    import_id uuid NOT NULL,
+    chunk integer NOT NULL,
+    bytes bytea NOT NULL
+);
+ALTER TABLE ONLY public.uploads ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.uploads FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash);
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (tenant_id, key_id);
+
+ALTER TABLE ONLY public.documents
+    ADD CONSTRAINT documents_pkey PRIMARY KEY (tenant_id, store_id, document_id, revision);
+
+ALTER TABLE ONLY public.erasures
+    ADD CONSTRAINT erasures_pkey PRIMARY KEY (tenant_id, store_id, record_id);
+
+ALTER TABLE ONLY public.function_versions
+    ADD CONSTRAINT function_versions_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY public.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant_id, route, key);
+
+ALTER TABLE ONLY public.imports
+    ADD CONSTRAINT imports_pkey PRIMARY KEY (tenant_id, import_id);
+
+ALTER TABLE ONLY public.job_payloads
+    ADD CONSTRAINT job_payloads_pkey PRIMARY KEY (tenant_id, job_id);
+
+ALTER TABLE ONLY public.job_results
+    ADD CONSTRAINT job_results_pkey PRIMARY KEY (tenant_id, job_id);
+
+ALTER TABLE ONLY public.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (tenant_id, job_id);
+
+ALTER TABLE ONLY public.leases
+    ADD CONSTRAINT leases_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY public.messages
+    ADD CONSTRAINT messages_pkey PRIMARY KEY (tenant_id, store_id, document_id, ordinal);
+
+ALTER TABLE ONLY public.operator_keys
+    ADD CONSTRAINT operator_keys_key_hash_key UNIQUE (key_hash);
+
+ALTER TABLE ONLY public.operator_keys
+    ADD CONSTRAINT operator_keys_pkey PRIMARY KEY (key_id);
+
+ALTER TABLE ONLY public.processes
+    ADD CONSTRAINT processes_pkey PRIMARY KEY (process_id);
+
+ALTER TABLE ONLY public.records
+    ADD CONSTRAINT records_pkey PRIMARY KEY (tenant_id, store_id, record_id, revision);
+
+ALTER TABLE ONLY public.stores
+    ADD CONSTRAINT stores_pkey PRIMARY KEY (tenant_id, store_id);
+
+ALTER TABLE ONLY public.stores
+    ADD CONSTRAINT stores_tenant_id_name_key UNIQUE (tenant_id, name);
+
+ALTER TABLE ONLY public.tenants
+    ADD CONSTRAINT tenants_name_key UNIQUE (name);
+
+ALTER TABLE ONLY public.tenants
+    ADD CONSTRAINT tenants_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY public.uploads
+    ADD CONSTRAINT uploads_pkey PRIMARY KEY (tenant_id, import_id, chunk);
+
+CREATE INDEX documents_position ON public.documents USING btree (tenant_id, store_id, "position");
+
+CREATE INDEX documents_session ON public.documents USING btree (tenant_id, store_id, session_id) WHERE (session_id IS NOT NULL);
+
+CREATE INDEX idempotency_keys_age ON public.idempotency_keys USING btree (created_at);
+
+CREATE INDEX imports_age ON public.imports USING btree (updated_at);
+
+CREATE INDEX jobs_children ON public.jobs USING btree (tenant_id, parent_id) WHERE (parent_id IS NOT NULL);
+
+CREATE INDEX jobs_dead ON public.jobs USING btree (queue, finished_at) WHERE (state = 'dead'::text);
+
+CREATE INDEX jobs_due ON public.jobs USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX jobs_open ON public.jobs USING btree (tenant_id, queue, sent_at) WHERE (finished_at IS NULL);
+
+CREATE INDEX jobs_ready ON public.jobs USING btree (queue, tenant_id, seq) WHERE ((state = 'queued'::text) AND (sent_at IS NULL) AND (run_at IS NULL));
+
+CREATE INDEX jobs_suspect ON public.jobs USING btree (queue, sent_at) WHERE ((crashes > 0) AND (finished_at IS NULL));
+
+CREATE INDEX jobs_writes ON public.jobs USING btree (tenant_id, store_id, seq) WHERE ((finished_at IS NULL) AND (queue = ANY (ARRAY['write.interactive'::text, 'write.bulk'::text])));
+
+CREATE INDEX records_document ON public.records USING btree (tenant_id, store_id, document_id);
+
+CREATE INDEX records_position ON public.records USING btree (tenant_id, store_id, "position", ordinal);
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES public.tenants(tenant_id);
+
+ALTER TABLE ONLY public.stores
+    ADD CONSTRAINT stores_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES public.tenants(tenant_id);
+
+ALTER TABLE public.api_keys ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.documents ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.erasures ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.idempotency_keys ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.imports ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.job_payloads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.job_results ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.jobs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.messages ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.records ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.stores ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY system ON public.api_keys TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.documents TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.erasures TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.idempotency_keys TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.imports TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.job_payloads TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.job_results TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.jobs TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.messages TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.records TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.stores TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.uploads TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY tenant ON public.api_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.documents TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.erasures TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.idempotency_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.imports TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.job_payloads TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.job_results TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.jobs TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.messages TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.records TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.stores TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.uploads TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+ALTER TABLE public.uploads ENABLE ROW LEVEL SECURITY;
+
+GRANT USAGE ON SCHEMA public TO muniment_app;
+GRANT USAGE ON SCHEMA public TO muniment_relay;
+GRANT USAGE ON SCHEMA public TO muniment_exporter;
+
+REVOKE ALL ON FUNCTION public.authenticate(p_key_hash bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.authenticate(p_key_hash bytea) TO muniment_app;
+GRANT ALL ON FUNCTION public.authenticate(p_key_hash bytea) TO muniment_relay;
+
+GRANT SELECT ON TABLE public.api_keys TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.api_keys TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.jobs TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.jobs TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenants TO muniment_relay;
+
+GRANT SELECT ON TABLE public.backlog TO muniment_exporter;
+GRANT SELECT ON TABLE public.backlog TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.documents TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.documents TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.erasures TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.erasures TO muniment_relay;
+
+GRANT SELECT ON TABLE public.function_versions TO muniment_app;
+GRANT SELECT ON TABLE public.function_versions TO muniment_relay;
+GRANT SELECT ON TABLE public.function_versions TO muniment_exporter;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_payloads TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_payloads TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_results TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_results TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.leases TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.messages TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.messages TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.operator_keys TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.processes TO muniment_relay;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.processes TO muniment_app;
+
+GRANT SELECT ON TABLE public.process_counts TO muniment_exporter;
+GRANT SELECT ON TABLE public.process_counts TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.records TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.records TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.stores TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.stores TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.uploads TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.uploads TO muniment_relay;

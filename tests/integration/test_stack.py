@@ -1,0 +1,160 @@
+"""The embedded stack: what it starts, keeps, mends and refuses."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.store.database import Database
+from tests.cli import all_gone, eventually
+from tests.services import short_folder
+from workers.embedded.datadir import DataDir
+from workers.embedded.errors import CannotStart
+from workers.embedded.stack import Stack
+from workers.queues import GROUPS
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with short_folder() as folder, Stack(folder / "data", durable=False) as running:
+        yield running
+
+
+def ask(stack: Stack, path: str, key: str, body: dict | None = None, wait: int = 30) -> dict:
+    request = urllib.request.Request(
+        f"{stack.url}/v1{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Prefer": f"wait={wait}"},
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=40) as answer:
+        return json.load(answer)
+
+
+def test_everything_runs_under_its_name_and_a_write_can_be_read(stack: Stack) -> None:
+    names = [process.name for process in stack.processes]
+    assert names == ["postgres", "valkey", "api", *GROUPS, "relay", "exporter"]
+    assert len({process.pid for process in stack.processes}) == len(names)
+    written = ask(stack, "/stores/journal/memories", stack.key, {"text": "The owl lives in the mill."})
+    view = ask(stack, "/stores/journal/reads", stack.key, {"question": "Where does the owl live?"})
+    assert view["items"][0]["parent"]["id"] == written["document"]["id"]
+
+
+def test_the_operator_key_reaches_the_admin_routes(stack: Stack) -> None:
+    tenants = ask(stack, "/admin/tenants", stack.operator_key)["items"]
+    assert [tenant["name"] for tenant in tenants] == ["default"]
+
+
+def test_secrets_are_readable_by_their_owner_only(stack: Stack) -> None:
+    folder = stack.data.path
+    for name in ("key", "operator-key", "passwords.json", "running.json", "postgres/password", "valkey/password"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
+    assert stat.S_IMODE((folder / "logs").stat().st_mode) == 0o700
+
+
+def test_no_secret_is_in_a_log_or_on_a_command_line(stack: Stack) -> None:
+    secrets = [stack.key, stack.operator_key, stack.postgres.running.folder.password]
+    secrets += json.loads((stack.data.path / "passwords.json").read_text()).values()
+    shown = [process.log.read_text() for process in stack.processes]
+    if Path("/proc/self").exists():
+        shown += [Path(f"/proc/{process.pid}/cmdline").read_text() for process in stack.processes]
+    for secret in secrets:
+        assert secret
+        assert not any(secret in text for text in shown)
+
+
+def test_the_bulk_worker_gives_way_to_the_others(stack: Stack) -> None:
+    assert os.getpriority(os.PRIO_PROCESS, stack.pid("bulk")) > os.getpriority(os.PRIO_PROCESS, stack.pid("fast"))
+
+
+def test_another_process_finds_the_running_stack_and_may_not_start_a_second(stack: Stack) -> None:
+    running = DataDir(stack.data.path).running()
+    assert running is not None
+    assert (running.pid, running.url) == (os.getpid(), stack.url)
+    with pytest.raises(CannotStart, match=rf"already runs on .*process {os.getpid()}"):
+        Stack(stack.data.path).start()
+    assert len(stack.processes) == 4 + len(GROUPS) + 1
+
+
+def news_until_it_runs_again(stack: Stack, name: str, before: int) -> list[str]:
+    news: list[str] = []
+
+    def runs() -> bool:
+        news.extend(stack.tend())
+        return any(process.name == name and process.pid != before for process in stack.processes)
+
+    assert eventually(runs)
+    stack.await_ready()
+    return news
+
+
+def test_a_process_that_dies_is_started_again_and_said_so(stack: Stack) -> None:
+    before = stack.pid("fast")
+    os.kill(before, signal.SIGKILL)
+    assert eventually(lambda: all(process.pid != before for process in stack.processes))
+    news = news_until_it_runs_again(stack, "fast", before)
+    assert news == [
+        f"fast (process {before}) was ended by SIGKILL; it starts again in 0.5 s",
+        f"fast runs again (process {stack.pid('fast')})",
+    ]
+    assert ask(stack, "/stores/journal/memories", stack.key, {"text": "still here"})["revision"] > 0
+
+
+def test_servers_that_die_come_back_at_their_addresses() -> None:
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=()) as stack:
+        for name in ("postgres", "valkey"):
+            before = {process.name: process for process in stack.processes}[name]
+            os.kill(before.pid, signal.SIGKILL)
+            assert eventually(lambda pid=before.pid: all(process.pid != pid for process in stack.processes))
+            news = news_until_it_runs_again(stack, name, before.pid)
+            assert news == [f"{name} had ended; it runs again (process {stack.pid(name)})"]
+            assert {process.name: process for process in stack.processes}[name].address == before.address
+            accepted = ask(stack, "/stores/journal/memories", stack.key, {"text": f"after {name}"}, wait=0)
+            assert accepted["state"] == "queued"
+
+
+def test_a_stack_keeps_its_data_and_keys_and_forgets_dead_processes() -> None:
+    with short_folder() as folder:
+        first = Stack(folder / "data", durable=False, groups=("fast",))
+        with first:
+            key, operator_key = first.key, first.operator_key
+            document = ask(first, "/stores/journal/memories", key, {"text": "kept"})["document"]["id"]
+            with Database(first.database_url("relay"), name="test", size=1) as db, db.system() as tx:
+                roles = sorted(row["role"] for row in tx.rows("processes"))
+        assert roles == ["relay", "worker-fast"]
+        assert all_gone(folder / "data")
+        assert DataDir(folder / "data").running() is None
+        with Stack(folder / "data", durable=False, groups=("fast",)) as second:
+            assert (second.key, second.operator_key) == (key, operator_key)
+            assert ask(second, f"/stores/journal/records/{document}", key)["content"] == "kept"
+
+
+def test_a_part_of_the_stack_may_run_without_api_and_workers() -> None:
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
+        assert [process.name for process in stack.processes] == ["postgres", "valkey", "relay", "exporter"]
+        with pytest.raises(RuntimeError, match="no API"):
+            stack.url  # noqa: B018
+
+
+def test_a_process_that_cannot_start_is_named_with_its_log_and_nothing_stays() -> None:
+    with short_folder() as folder:
+        stack = Stack(folder / "data", durable=False, groups=("fast",), extra={"fast": {"faults": "nowhere=kill"}})
+        with pytest.raises(CannotStart, match=r"(?s)^fast ended at once with status 1\. .*MUNIMENT_FAULTS"):
+            stack.start()
+        assert stack.processes == []
+        assert all_gone(folder / "data")
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with short_folder() as folder, socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(CannotStart, match=f"Port {port} is taken"):
+            Stack(folder / "data", durable=False, port=port).start()
+        assert sorted(path.name for path in (folder / "data").iterdir()) == ["lock", "logs"]

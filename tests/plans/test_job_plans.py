@@ -1,0 +1,234 @@
+"""The hot statements touch what they need of `jobs` and no more, whether it holds nothing or 100,000 rows.
+
+Two ways a plan goes wrong: the planner prefers to read the whole table, or a session planned its statement while the table
+was empty and keeps that plan when it has grown. Each statement must do without a sequential scan both ways, in a bounded
+number of pages.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from core.ids import uuid7
+from tests.conftest import PASSWORDS, TEMPLATE
+from workers.embedded.postgres import Postgres
+
+FINISHED = 100_000
+TENANTS = 50
+WRITES = 100
+READS = 60
+DUE = 20
+
+FILL = """
+insert into jobs (tenant_id, job_id, store_id, kind, queue, state, payload_bytes, finished_at, due_at, sent_at, started_at)
+select t.tenant_id, gen_random_uuid(), s.store_id, q.kind, q.queue, 'succeeded', 100, now() - interval '1 h',
+       now() + interval '1 d', now() - interval '1 h', now() - interval '1 h'
+  from generate_series(1, {count}) i
+  join (select tenant_id, row_number() over (order by tenant_id) as n from tenants) t on t.n = i % {tenants} + 1
+  join stores s on s.tenant_id = t.tenant_id
+  join (values (0, 'write', 'write.interactive'), (1, 'read', 'read.interactive'), (2, 'import', 'import.bulk'))
+         q (n, kind, queue) on q.n = i % 3
+"""
+OPEN = """
+with made as (
+  insert into jobs (tenant_id, job_id, store_id, kind, queue, payload_bytes)
+  select t.tenant_id, gen_random_uuid(), s.store_id, q.kind, q.queue, 100
+    from tenants t join stores s on s.tenant_id = t.tenant_id,
+         (values ('write', 'write.interactive', {writes}), ('read', 'read.interactive', {reads})) q (kind, queue, count),
+         lateral generate_series(1, q.count) n
+  returning tenant_id, job_id)
+insert into job_payloads (tenant_id, job_id, payload) select tenant_id, job_id, '{{}}' from made
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    scans: int
+    """Sequential scans of `jobs`."""
+    pages: int
+    rows: int
+
+
+@dataclass
+class Jobs:
+    """A database with jobs in it, as one role's session sees it."""
+
+    connection: Connection[Any]
+    tenant: UUID
+    store: UUID
+    read: UUID
+    write: UUID
+    running: UUID
+    token: UUID
+
+    def cost(self, statement: str, **values: object) -> Cost:
+        """What one run costs; its effects are rolled back."""
+        with self.connection.transaction(force_rollback=True):
+            self.connection.execute("select set_config('muniment.tenant', %s, true)", [str(self.tenant)])
+            before = self._scans()
+            explained = self.connection.execute(f"explain (analyze, buffers, format json) {statement}".encode(), values)
+            plan: Any = explained.fetchone()[0]  # pyright: ignore[reportOptionalSubscript]
+            after = self._scans()
+        top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+        return Cost(after - before, top["Shared Hit Blocks"] + top["Shared Read Blocks"], round(top["Actual Rows"]))
+
+    def _scans(self) -> int:
+        row = self.connection.execute("select seq_scan from pg_stat_xact_user_tables where relname = 'jobs'").fetchone()
+        return row[0] if row else 0
+
+
+def prepare(connection: Connection[Any]) -> None:
+    for n in range(TENANTS):
+        tenant = uuid7()
+        connection.execute("insert into tenants (tenant_id, name) values (%s, %s)", [tenant, f"tenant-{n}"])
+        connection.execute(
+            "insert into stores (tenant_id, store_id, name, config, policy_hash) values (%s, %s, 'journal', '{}', '')",
+            [tenant, uuid7()],
+        )
+
+
+def fill(connection: Connection[Any]) -> None:
+    connection.execute(FILL.format(count=FINISHED, tenants=TENANTS).encode())
+    connection.execute(OPEN.format(writes=WRITES, reads=READS).encode())
+    connection.execute(
+        """update jobs set sent_at = now(), due_at = now() - interval '1 s' where job_id in (
+             select job_id from jobs where finished_at is null and kind = 'read' order by tenant_id desc limit %s)""",
+        [DUE],
+    )
+
+
+def subject(connection: Connection[Any], role: Connection[Any]) -> Jobs:
+    """One tenant's jobs; where there are none yet, ids that no row has."""
+    tenant, store = connection.execute("select tenant_id, store_id from stores order by 1 limit 1").fetchone() or ()
+    ids: dict[str, UUID] = dict(
+        connection.execute(
+            """select distinct on (kind) kind, job_id from jobs where tenant_id = %s and finished_at is null
+                order by kind, seq""",
+            [tenant],
+        ).fetchall()
+    )
+    running = connection.execute(
+        """update jobs set state = 'running', sent_at = now(), started_at = now(), lease_token = gen_random_uuid(),
+                  due_at = now() + interval '30 s'
+            where job_id = (select job_id from jobs where tenant_id = %s and kind = 'read' and finished_at is null
+                             order by seq desc limit 1)
+        returning job_id, lease_token""",
+        [tenant],
+    ).fetchone() or (uuid7(), uuid7())
+    return Jobs(role, tenant, store, ids.get("read", uuid7()), ids.get("write", uuid7()), *running)
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres) -> Iterator[Callable[[str], str]]:
+    """A database of this module's own: role to address."""
+    name = f"plans_{uuid7().hex}"
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as admin:
+        admin.execute(f"create database {name} template {TEMPLATE} owner muniment_owner".encode())
+    yield lambda role: postgres.dsn(f"muniment_{role}", PASSWORDS[role], name)
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as admin:
+        admin.execute(f"drop database {name} with (force)".encode())
+
+
+STATEMENTS: dict[str, tuple[str, str, int, int]] = {
+    # name: (role, statement, pages at most, rows at least when there is work)
+    "claim_job": ("app", "select * from claim_job(%(tenant)s, %(read)s, 'me', '30 s')", 60, 1),
+    "claim_more": (
+        "app", "select * from claim_more(%(tenant)s, 'read.interactive', 'read', 'me', '30 s', 32)", 1_600, 32,
+    ),
+    "claim_writes": (
+        "app", "select * from claim_writes(%(tenant)s, %(store)s, %(write)s, 'me', '30 s', 500, 16777216)", 4_500, WRITES,
+    ),
+    "accept_read": (
+        "app",
+        """select * from accept_jobs(array[%(tenant)s]::uuid[], array[gen_random_uuid()], array['journal'], array['read'],
+             array['read.interactive'], array['{}'], array[null]::text[], array[45], array[60], array[5]::smallint[],
+             array[null]::text[], array[null]::text[], array[null]::text[], array[null]::text[], array[null]::bytea[],
+             array[null]::smallint[], array[16])""",
+        60, 1,
+    ),
+    "accept_write": (
+        "app",
+        """select * from accept_jobs(array[%(tenant)s]::uuid[], array[gen_random_uuid()], array['journal'], array['write'],
+             array['write.interactive'], array['{}'], array['doc-1'], array[60], array[60], array[5]::smallint[],
+             array[null]::text[], array[null]::text[], array['r'], array['k'], array['\\x00']::bytea[],
+             array[null]::smallint[], array[16])""",
+        90, 1,
+    ),
+    "finish_job": (
+        "app", "select * from finish_job(%(tenant)s, %(running)s, %(token)s, 'succeeded', '{}', null, null)", 150, 1,
+    ),
+    "renew_jobs": (
+        "app", "select * from renew_jobs(array[%(tenant)s], array[%(token)s], array[%(running)s], '30 s')", 60, 1,
+    ),
+    "dispatch_jobs": (
+        "relay",
+        "select * from dispatch_jobs('read.interactive', 16, 200, '00000000-0000-0000-0000-000000000000', '30 s')",
+        8_000, 200,
+    ),
+    "dispatch_writes": (
+        "relay",
+        "select * from dispatch_writes('write.interactive', 16, 200, '00000000-0000-0000-0000-000000000000', '30 s')",
+        3_000, TENANTS,
+    ),
+    "sweep_jobs": ("relay", "select * from sweep_jobs(200, 3, '30 d')", 1_500, DUE),
+    "backlog": ("exporter", "select * from backlog", 1_000, 12),
+}  # fmt: skip
+
+
+def run(jobs: Jobs, name: str) -> Cost:
+    values = {key: getattr(jobs, key) for key in ("tenant", "store", "read", "write", "running", "token")}
+    statement = STATEMENTS[name][1]
+    return jobs.cost(statement, **{key: value for key, value in values.items() if f"%({key})s" in statement})
+
+
+@pytest.fixture(scope="module")
+def sessions(server: Callable[[str], str]) -> Iterator[dict[str, Jobs]]:
+    """Sessions that planned everything while `jobs` was empty; then it grew, and nobody analysed it."""
+    with psycopg.connect(server("owner"), autocommit=True) as owner:
+        prepare(owner)
+        roles = {role: psycopg.connect(server(role), autocommit=True) for role in ("app", "relay", "exporter")}
+        try:
+            empty = {role: subject(owner, connection) for role, connection in roles.items()}
+            for name, (role, *_) in STATEMENTS.items():
+                for _ in range(8):  # from the sixth on a generic plan may be kept
+                    run(empty[role], name)
+            fill(owner)
+            jobs = subject(owner, roles["app"])
+            yield {
+                role: Jobs(connection, jobs.tenant, jobs.store, jobs.read, jobs.write, jobs.running, jobs.token)
+                for role, connection in roles.items()
+            }
+        finally:
+            for connection in roles.values():
+                connection.close()
+
+
+def check(jobs: Jobs, name: str) -> None:
+    _, _, pages, rows = STATEMENTS[name]
+    cost = run(jobs, name)
+    assert cost.scans == 0, f"{name} read the whole of jobs: {cost}"
+    assert cost.rows >= rows, f"{name} found too little: the test measures nothing: {cost}"
+    assert cost.pages <= pages, f"{name} touched too many pages: {cost}"
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_plan_made_on_an_empty_table_serves_a_large_one(sessions: dict[str, Jobs], name: str) -> None:
+    check(sessions[STATEMENTS[name][0]], name)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_large_table_is_not_read_whole(sessions: dict[str, Jobs], server: Callable[[str], str], name: str) -> None:
+    role = STATEMENTS[name][0]
+    with psycopg.connect(server("owner"), autocommit=True) as owner:
+        owner.execute("analyze jobs")
+    with psycopg.connect(server(role), autocommit=True) as fresh:
+        known = sessions[role]
+        jobs = Jobs(fresh, known.tenant, known.store, known.read, known.write, known.running, known.token)
+        run(jobs, name)  # a new session reads the catalogue first
+        check(jobs, name)
