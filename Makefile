@@ -37,7 +37,7 @@ bench: venv ## the spine's benchmarks (minutes)
 
 lock: ## write requirements.lock anew from pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
-		--extra embedded --extra dev pyproject.toml --output-file requirements.lock
+		--extra embedded --extra embeddings --extra dev pyproject.toml --output-file requirements.lock
 
 schema: venv ## write sql/schema.sql anew, after a migration or a change of a function
 	$(BIN)/python -m tests.schema

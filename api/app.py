@@ -12,13 +12,14 @@ from api.answers import Waiter
 from api.auth import Authenticator
 from api.limits import BodyLimits
 from api.metrics import Metrics, Observe
-from api.routes import admin, health, imports, jobs, memories, reads, records, stores
+from api.routes import admin, health, imports, jobs, memories, reads, records, searches, stores
 from api.services import DATABASE_CONNECTIONS, OPERATOR_CONNECTIONS, Services
 from core.faults import Faults
 from core.jobs.kinds import kinds
 from core.jobs.model import Kind
 from core.settings import Settings
 from core.store.database import Database
+from core.store.roles import check_app_role
 from core.tenants.keys import authenticate
 from core.tenants.quotas import Backlogs
 from workers.submit import Submitter
@@ -30,7 +31,7 @@ Every route below `/v1` needs a key: `Authorization: Bearer mun_…`. What takes
 the job, or with the result if `Prefer: wait=N` is sent and the job ends in time. Every error is a problem (RFC 9457) whose
 `type` is a page that says what to do."""
 
-ROUTERS = (memories, reads, records, jobs, stores, imports, admin)
+ROUTERS = (memories, reads, searches, records, jobs, stores, imports, admin)
 
 
 def create_app(
@@ -89,6 +90,7 @@ async def _lifespan(services: Services, _: FastAPI) -> AsyncGenerator[None]:
     # A thread more than there are connections would only wait for one, and keep the writer's waiting.
     to_thread.current_default_thread_limiter().total_tokens = services.db.size
     services.db.open()  # the operators' pool is opened by the first operator that comes
+    await to_thread.run_sync(check_app_role, services.db)
     services.submitter.open()
     await services.waiter.start()
     try:

@@ -121,6 +121,52 @@ SCHEMAS: dict[str, Any] = {
         title="View",
         description="The evidence: records with their hashes and the exact span shown of each. Absent means false or empty.",
     ),
+    "SearchResult": _object(
+        {
+            "revision": _NATURAL,
+            "indexVersion": {"enum": [1, 2]},
+            "items": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "id": {"type": "string"},
+                        "sha256": _DIGEST,
+                        "document": {"type": "string"},
+                        "position": {**_NATURAL, "description": "The block's place in its document, from 0."},
+                        "score": {"type": "number"},
+                        "routes": {
+                            "type": "object",
+                            "additionalProperties": _object({"rank": _NATURAL, "score": {"type": "number"}}, []),
+                        },
+                        "title": {"type": "string"},
+                        "text": {"type": "string"},
+                        "truncated": {"type": "boolean"},
+                        "eventAt": _INSTANT,
+                        "session": {"type": "string"},
+                    },
+                    ["id", "sha256", "document", "position", "score", "routes", "title", "text"],
+                ),
+            },
+            "stats": _object({"indexRoutes": {"type": "object"}, "embeddingMs": _NATURAL, "totalMs": _NATURAL}, []),
+            "explain": {"type": "object", "description": "Each route's candidates, and why one is not in the result."},
+        },
+        ["revision", "items", "stats"],
+        title="SearchResult",
+        description="Records, the best first. An item that no route names stands beside one that was found.",
+        examples=[
+            {
+                "revision": 42, "indexVersion": 2,
+                "items": [
+                    {
+                        "id": f"{_ID}-b0000", "sha256": _SHA, "document": _ID, "position": 0, "score": 3.1,
+                        "routes": {"lexical": {"rank": 0, "score": 4.7}, "vectors": {"rank": 2, "score": 0.61}},
+                        "title": "Release", "text": "Ana signs off the release.", "eventAt": "2026-03-01T09:30:00.000Z",
+                    }
+                ],
+                "stats": {"indexRoutes": {"lexical": 1}, "embeddingMs": 3, "totalMs": 9},
+            }
+        ],
+    ),
     "Receipt": _object(
         {
             "erased": _object(

@@ -102,7 +102,7 @@ async def answer(
     if ending is not None:
         return _finished(ending, created_status)
     if gone:
-        if job.kind.name == "read" and key is None:
+        if job.kind.queue == "read" and key is None:
             await _cancel(services, job)
     elif key is not None:
         await to_thread.run_sync(_mark_202, services, job.tenant_id, key)

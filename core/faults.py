@@ -22,6 +22,7 @@ POINTS = frozenset(
         "writes.locked", "writes.checked", "writes.inserted", "writes.finished",
         "relay.picked", "relay.sent", "relay.swept", "relay.resend",
         "import.split", "import.children",
+        "index.copied", "index.before",
     }
 )  # fmt: skip
 

@@ -47,7 +47,7 @@ def dumps(value: object) -> str:
 def loads(body: bytes) -> object:
     """The JSON value of a UTF-8 body. Raises InvalidRequest, naming `body`, for anything that is not strict JSON."""
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_with_fraction)
     except UnicodeDecodeError as error:
         raise InvalidRequest.field("body", f"is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -62,11 +62,12 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _finite(digits: str) -> float:
+def _with_fraction(digits: str) -> int | float:
+    """JSON has one kind of number, so 3.0 is the integer 3."""
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"the number {digits[:30]} is out of range")
-    return number
+    return int(number) if number.is_integer() and abs(number) <= SAFE_INTEGER else number
 
 
 def _is_plain(value: object) -> bool:

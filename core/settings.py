@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     shutdown_seconds: float = Field(default=25.0, ge=0, le=3600)
     """How long a stopping worker lets running jobs finish; keep the orchestrator's grace period above it."""
 
+    index_cache_bytes: int = Field(default=256 * 1024 * 1024, ge=1024 * 1024)
+    """What a process keeps in memory of all stores' lexical indexes, about; one search may need more while it runs."""
+    vector_cache_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
+    """The same of all stores' vectors. A store that is larger is read from Postgres for each search: give it room."""
+
     keep_payload_hours: float = Field(default=24.0, gt=0)
     keep_read_hours: float = Field(default=1.0, gt=0)
     keep_job_days: float = Field(default=30.0, gt=0)

@@ -4,75 +4,76 @@ CREATE SCHEMA public;
 
 COMMENT ON SCHEMA public IS 'standard public schema';
 
-CREATE FUNCTION public.accept_jobs(p_tenants uuid[], p_jobs uuid[], p_stores text[], p_kinds text[], p_queues text[], p_payloads text[], p_document_ids text[], p_deadline_seconds integer[], p_keep_seconds integer[], p_max_attempts smallint[], p_waiters text[], p_traces text[], p_routes text[], p_keys text[], p_body_hashes bytea[], p_answers smallint[], p_inflight integer[]) RETURNS TABLE(ord integer, outcome text, job_id uuid, answered smallint, send boolean, created_at timestamp with time zone)
+CREATE FUNCTION public.accept_jobs(p_requests jsonb, p_payloads text[], p_resend interval) RETURNS TABLE(ord integer, outcome text, job_id uuid, answered smallint, send boolean, created_at timestamp with time zone)
     LANGUAGE plpgsql
     AS $$
 declare
+  r record;
   v_store uuid;
   v_known record;
-  v_bytes integer;
-  v_send boolean;
   v_deadline timestamptz;
 begin
-  for i in 1 .. cardinality(p_jobs) loop
-    perform set_config('muniment.tenant', p_tenants[i]::text, true);
-    ord := i - 1; job_id := p_jobs[i]; answered := null; send := false; created_at := now();
+  ord := -1;
+  created_at := now();
+  for r in
+    select * from jsonb_to_recordset(p_requests) as q (
+      tenant uuid, job uuid, store text, kind text, queue text, document text, deadline integer, keep integer,
+      attempts smallint, waiter text, trace text, route text, key text, body text, answered smallint, inflight integer)
+  loop
+    perform set_config('muniment.tenant', r.tenant::text, true);
+    ord := ord + 1; job_id := r.job; answered := null; send := false;
 
     v_store := null;
-    if p_stores[i] is not null then
-      select s.store_id into v_store from stores s where s.tenant_id = p_tenants[i] and s.name = p_stores[i];
+    if r.store is not null then
+      select s.store_id into v_store from stores s where s.tenant_id = r.tenant and s.name = r.store;
       if v_store is null then
         outcome := 'unknown-store'; return next; continue;
       end if;
     end if;
 
-    if p_keys[i] is not null then
+    if r.key is not null then
       insert into idempotency_keys as k (tenant_id, route, key, body_sha256, job_id, answered)
-      values (p_tenants[i], p_routes[i], p_keys[i], p_body_hashes[i], p_jobs[i], p_answers[i])
+      values (r.tenant, r.route, r.key, decode(r.body, 'hex'), r.job, r.answered)
       on conflict (tenant_id, route, key) do nothing;
       if not found then
         select k.job_id, k.answered, k.body_sha256 into v_known
-          from idempotency_keys k
-         where k.tenant_id = p_tenants[i] and k.route = p_routes[i] and k.key = p_keys[i];
-        outcome := case when v_known.body_sha256 = p_body_hashes[i] then 'replayed' else 'conflict' end;
+          from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
+        outcome := case when v_known.body_sha256 = decode(r.body, 'hex') then 'replayed' else 'conflict' end;
         job_id := v_known.job_id; answered := v_known.answered;
         return next; continue;
       end if;
     end if;
 
-    if p_document_ids[i] is not null and (
-         exists (select from documents d where d.tenant_id = p_tenants[i] and d.store_id = v_store
-                    and d.document_id = p_document_ids[i])
-         or exists (select from records r where r.tenant_id = p_tenants[i] and r.store_id = v_store
-                    and r.record_id = p_document_ids[i])
-         or exists (select from erasures e where e.tenant_id = p_tenants[i] and e.store_id = v_store
-                    and e.record_id = p_document_ids[i])) then
-      if p_keys[i] is not null then
-        delete from idempotency_keys k
-         where k.tenant_id = p_tenants[i] and k.route = p_routes[i] and k.key = p_keys[i];
+    if r.document is not null and (
+         exists (select from documents d where d.tenant_id = r.tenant and d.store_id = v_store
+                    and d.document_id = r.document)
+         or exists (select from records e where e.tenant_id = r.tenant and e.store_id = v_store
+                       and e.record_id = r.document)
+         or exists (select from erasures e where e.tenant_id = r.tenant and e.store_id = v_store
+                       and e.record_id = r.document)) then
+      if r.key is not null then
+        delete from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
       end if;
       outcome := 'document-exists'; return next; continue;
     end if;
 
-    v_bytes := octet_length(p_payloads[i]);
-    v_deadline := now() + make_interval(secs => p_deadline_seconds[i]);
-    if p_queues[i] like 'write.%' then
-      v_send := not exists (
-        select from jobs j where j.tenant_id = p_tenants[i] and j.store_id = v_store and j.finished_at is null
+    if r.queue like 'write.%' then
+      send := not exists (
+        select from jobs j where j.tenant_id = r.tenant and j.store_id = v_store and j.finished_at is null
            and j.queue in ('write.interactive', 'write.bulk'));
     else
-      v_send := (select count(*) from (
-        select from jobs j where j.tenant_id = p_tenants[i] and j.queue = p_queues[i] and j.finished_at is null
-           and j.sent_at is not null limit p_inflight[i]) busy) < p_inflight[i];
+      send := (select count(*) from (
+        select from jobs j where j.tenant_id = r.tenant and j.queue = r.queue and j.finished_at is null
+           and j.sent_at is not null limit r.inflight) busy) < r.inflight;
     end if;
+    v_deadline := now() + make_interval(secs => r.deadline);
     insert into jobs (tenant_id, job_id, store_id, kind, queue, max_attempts, payload_bytes, keep_seconds, waiter, trace,
                       deadline_at, sent_at, due_at)
-    values (p_tenants[i], p_jobs[i], v_store, p_kinds[i], p_queues[i], p_max_attempts[i], v_bytes, p_keep_seconds[i],
-            p_waiters[i], p_traces[i], v_deadline,
-            case when v_send then now() end,
-            case when v_send then least(now() + interval '30 s', v_deadline) else v_deadline end);
-    insert into job_payloads (tenant_id, job_id, payload) values (p_tenants[i], p_jobs[i], p_payloads[i]);
-    outcome := 'accepted'; send := v_send;
+    values (r.tenant, r.job, v_store, r.kind, r.queue, r.attempts, octet_length(p_payloads[ord + 1]), r.keep, r.waiter,
+            r.trace, v_deadline, case when send then now() end,
+            case when send then least(now() + p_resend, v_deadline) else v_deadline end);
+    insert into job_payloads (tenant_id, job_id, payload) values (r.tenant, r.job, p_payloads[ord + 1]);
+    outcome := 'accepted';
     return next;
   end loop;
 end
@@ -142,16 +143,21 @@ begin
 end
 $$;
 
-CREATE FUNCTION public.child_ended(p_tenant uuid, p_parent uuid) RETURNS void
+CREATE FUNCTION public.child_ended(p_tenant uuid, p_parent uuid) RETURNS text
     LANGUAGE plpgsql
     AS $$
+declare
+  v_state text;
+  v_queue text;
 begin
   update jobs j
      set open_children = j.open_children - 1,
          state = case when j.state = 'waiting' and j.open_children <= 1 then 'queued' else j.state end,
          ready_at = case when j.state = 'waiting' and j.open_children <= 1 then now() else j.ready_at end,
          due_at = case when j.state = 'waiting' and j.open_children <= 1 then j.deadline_at else j.due_at end
-   where j.tenant_id = p_tenant and j.job_id = p_parent and j.finished_at is null;
+   where j.tenant_id = p_tenant and j.job_id = p_parent and j.finished_at is null
+  returning j.state, j.queue into v_state, v_queue;
+  return case when v_state = 'queued' then v_queue end;
 end
 $$;
 
@@ -159,13 +165,14 @@ CREATE FUNCTION public.claim_job(p_tenant uuid, p_job uuid, p_owner text, p_leas
     LANGUAGE plpgsql
     AS $$
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   update jobs j
      set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
          started_at = now(), sent_at = coalesce(j.sent_at, now()), due_at = now() + p_lease
     from job_payloads p
    where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued' and j.run_at is null
+     and (j.crashes < 2 or j.sent_at is not null)
      and p.tenant_id = p_tenant and p.job_id = p_job
   returning j.tenant_id, j.job_id, j.store_id, j.kind, j.queue, j.attempt, j.max_attempts, j.lease_token, j.deadline_at,
             j.created_at, j.waiter, j.trace, p.payload, j.deadline_at <= now();
@@ -176,7 +183,7 @@ CREATE FUNCTION public.claim_more(p_tenant uuid, p_queue text, p_kind text, p_ow
     LANGUAGE plpgsql
     AS $$
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   with picked as materialized (
     select r.job_id from jobs r
@@ -186,8 +193,9 @@ begin
   update jobs j
      set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
          started_at = now(), sent_at = now(), due_at = now() + p_lease
-    from picked k join job_payloads p on p.tenant_id = p_tenant and p.job_id = k.job_id
-   where j.tenant_id = p_tenant and j.job_id = k.job_id
+    from job_payloads p
+   where j.tenant_id = p_tenant and j.job_id = any (array(select k.job_id from picked k))
+     and p.tenant_id = p_tenant and p.job_id = j.job_id
   returning j.tenant_id, j.job_id, j.store_id, j.kind, j.queue, j.attempt, j.max_attempts, j.lease_token, j.deadline_at,
             j.created_at, j.waiter, j.trace, p.payload, j.deadline_at <= now();
 end
@@ -203,10 +211,11 @@ declare
   v_picked uuid[] := '{}';
   v_bytes bigint := 0;
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   if v_store is null then
     select j.store_id into v_store from jobs j where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued';
   end if;
+  if v_store is null then return; end if;
   perform from stores s where s.tenant_id = p_tenant and s.store_id = v_store for update;
   if not found then
     -- The store was erased after this write was accepted.
@@ -219,13 +228,13 @@ begin
   end if;
 
   for v_row in
-    select w.job_id, w.state, w.run_at, w.attempt, w.payload_bytes from jobs w
+    select w.job_id, w.state, w.run_at, w.sent_at, w.attempt, w.crashes, w.payload_bytes from jobs w
      where w.tenant_id = p_tenant and w.store_id = v_store and w.finished_at is null
        and w.queue in ('write.interactive', 'write.bulk')
      order by w.seq
   loop
     -- A running row means a claim is held, or that the sweep has yet to free a dead one.
-    exit when v_row.state <> 'queued' or v_row.run_at is not null;
+    exit when v_row.state <> 'queued' or v_row.run_at is not null or (v_row.crashes > 1 and v_row.sent_at is null);
     exit when cardinality(v_picked) > 0
       and (cardinality(v_picked) >= p_limit or v_bytes + v_row.payload_bytes > p_bytes or v_row.attempt > 0);
     v_picked := v_picked || v_row.job_id;
@@ -290,18 +299,18 @@ begin
         select r.tenant_id, r.job_id, row_number() over (order by r.seq) as turn
           from jobs r
          where r.queue = p_queue and r.tenant_id = m.tenant_id and r.state = 'queued' and r.sent_at is null
-           and r.run_at is null and r.crashes = 0
+           and r.run_at is null and r.crashes < 2
          order by r.seq limit m.free) c
      where m.free > 0
      order by c.turn, (c.tenant_id <= p_after), c.tenant_id
      limit p_limit),
   suspect as materialized (
     select s.tenant_id, s.job_id from jobs s
-     where s.queue = p_queue and s.crashes > 0 and s.finished_at is null and s.sent_at is null and s.state = 'queued'
+     where s.queue = p_queue and s.crashes > 1 and s.finished_at is null and s.sent_at is null and s.state = 'queued'
        and s.run_at is null
-       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 0 and o.finished_at is null
+       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 1 and o.finished_at is null
                           and o.sent_at is not null)
-     order by s.ready_at limit 1)
+     order by s.ready_at, s.seq limit 1)
   update jobs j
      set sent_at = now(), due_at = least(now() + p_resend, j.deadline_at)
     from (select * from picked union all select * from suspect) k
@@ -332,14 +341,14 @@ begin
     select h.tenant_id, h.job_id, h.busy,
            row_number() over (partition by h.tenant_id order by h.busy desc, h.seq) as turn, n.weight
       from heads h join tenants n on n.tenant_id = h.tenant_id
-     where (h.ready or h.busy) and h.queue = p_queue and h.crashes = 0),
+     where (h.ready or h.busy) and h.queue = p_queue and h.crashes < 2),
   picked as materialized (
     select t.tenant_id, t.job_id from turns t where not t.busy and t.turn <= p_inflight * t.weight
      order by t.turn, (t.tenant_id <= p_after), t.tenant_id limit p_limit),
   suspect as materialized (
     select h.tenant_id, h.job_id from heads h
-     where h.ready and h.queue = p_queue and h.crashes > 0
-       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 0 and o.finished_at is null
+     where h.ready and h.queue = p_queue and h.crashes > 1
+       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 1 and o.finished_at is null
                           and o.sent_at is not null)
      order by h.seq limit 1)
   update jobs j
@@ -351,7 +360,30 @@ begin
 end
 $$;
 
-CREATE FUNCTION public.finish_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb, p_reason text, OUT ended boolean, OUT more boolean) RETURNS record
+CREATE FUNCTION public.finish_and_claim(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_results text[], p_queue text, p_kind text, p_owner text, p_lease interval, p_limit integer) RETURNS TABLE(ended uuid, more boolean, woken text, tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_end record;
+  v_more boolean := false;
+  v_durable text := current_setting('synchronous_commit');
+begin
+  for i in 1 .. cardinality(p_jobs) loop
+    v_end := finish_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
+    if v_end.ended then
+      ended := p_jobs[i]; more := v_end.more; woken := v_end.woken;
+      v_more := v_more or more;
+      return next;
+    end if;
+  end loop;
+  if not v_more then return; end if;
+  return query
+  select null::uuid, null::boolean, null::text, c.* from claim_more(p_tenant, p_queue, p_kind, p_owner, p_lease, p_limit) c;
+  perform set_config('synchronous_commit', v_durable, true);  -- a claim does without it, the ends do not
+end
+$$;
+
+CREATE FUNCTION public.finish_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb, p_reason text, OUT ended boolean, OUT more boolean, OUT woken text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
@@ -371,13 +403,13 @@ begin
     insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
     on conflict (tenant_id, job_id) do update set result = excluded.result;
   end if;
-  if v_parent is not null then perform child_ended(p_tenant, v_parent); end if;
+  if v_parent is not null then woken := child_ended(p_tenant, v_parent); end if;
   more := exists (select from jobs r where r.queue = v_queue and r.tenant_id = p_tenant and r.state = 'queued'
                      and r.sent_at is null and r.run_at is null);
 end
 $$;
 
-CREATE FUNCTION public.finish_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[], p_errors text[]) RETURNS TABLE(job_id uuid, more boolean)
+CREATE FUNCTION public.finish_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[], p_errors text[]) RETURNS TABLE(job_id uuid, more boolean, woken text)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -388,6 +420,7 @@ begin
     if v_end.ended then
       job_id := p_jobs[i];
       more := v_end.more;
+      woken := v_end.woken;
       return next;
     end if;
   end loop;
@@ -438,8 +471,8 @@ begin
       select r.job_id from jobs r
        where r.tenant_id = p_tenants[i] and r.job_id = p_jobs[i] and r.lease_token = p_tokens[i] and r.state = 'running'
          for no key update skip locked)
-    update jobs j set due_at = now() + p_lease from free f
-     where j.tenant_id = p_tenants[i] and j.job_id = f.job_id
+    update jobs j set due_at = now() + p_lease
+     where j.tenant_id = p_tenants[i] and j.job_id = (select f.job_id from free f)
     returning j.job_id;
   end loop;
 end
@@ -802,7 +835,6 @@ CREATE TABLE public.imports (
     size bigint NOT NULL,
     received bigint DEFAULT 0 NOT NULL,
     format text,
-    preview jsonb,
     next_item bigint DEFAULT 0 NOT NULL,
     report jsonb,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -845,6 +877,80 @@ CREATE TABLE public.leases (
     lease_until timestamp with time zone NOT NULL
 );
 
+CREATE TABLE public.lexical_indexes (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    build integer NOT NULL,
+    version smallint NOT NULL,
+    state text DEFAULT 'building'::text NOT NULL,
+    epoch bigint DEFAULT 0 NOT NULL,
+    layout bigint DEFAULT 0 NOT NULL,
+    sealed_to bigint DEFAULT 0 NOT NULL,
+    loose_from bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT lexical_indexes_state_check CHECK ((state = ANY (ARRAY['building'::text, 'active'::text, 'retired'::text])))
+);
+
+ALTER TABLE ONLY public.lexical_indexes FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.lexical_postings (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    segment_id bigint NOT NULL,
+    term text NOT NULL COLLATE pg_catalog."C",
+    postings bytea NOT NULL
+);
+ALTER TABLE ONLY public.lexical_postings ALTER COLUMN postings SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.lexical_postings FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.lexical_scopes (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    code integer NOT NULL,
+    scope text NOT NULL,
+    workspace_id text NOT NULL,
+    session_id text NOT NULL
+);
+
+ALTER TABLE ONLY public.lexical_scopes FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.lexical_segments (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    segment_id bigint NOT NULL,
+    build integer NOT NULL,
+    first_number bigint NOT NULL,
+    end_number bigint NOT NULL,
+    retired boolean DEFAULT false NOT NULL,
+    first_revision bigint NOT NULL,
+    last_revision bigint NOT NULL,
+    lengths bytea NOT NULL,
+    scopes bytea NOT NULL,
+    ordinals bytea NOT NULL,
+    pieces bytea NOT NULL,
+    revisions bytea NOT NULL,
+    ids bytea NOT NULL,
+    packed bytea
+);
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN lengths SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN scopes SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN ordinals SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN pieces SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN revisions SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN ids SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.lexical_segments ALTER COLUMN packed SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.lexical_segments FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE public.lexical_segments ALTER COLUMN segment_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.lexical_segments_segment_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE public.messages (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -885,6 +991,15 @@ CREATE VIEW public.process_counts AS
    FROM public.processes
   GROUP BY role;
 
+CREATE TABLE public.record_entities (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    entity text NOT NULL COLLATE pg_catalog."C",
+    number bigint NOT NULL
+);
+
+ALTER TABLE ONLY public.record_entities FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE public.records (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -902,7 +1017,9 @@ CREATE TABLE public.records (
     event_at timestamp with time zone NOT NULL,
     state text NOT NULL,
     canonical text NOT NULL,
-    sha256 bytea NOT NULL
+    sha256 bytea NOT NULL,
+    number bigint NOT NULL,
+    content bytea NOT NULL
 );
 
 ALTER TABLE ONLY public.records FORCE ROW LEVEL SECURITY;
@@ -918,7 +1035,10 @@ CREATE TABLE public.stores (
     "position" bigint DEFAULT 0 NOT NULL,
     stored_bytes bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    next_number bigint DEFAULT 0 NOT NULL,
+    index_job uuid,
+    embed_job uuid
 );
 
 ALTER TABLE ONLY public.stores FORCE ROW LEVEL SECURITY;
@@ -932,6 +1052,28 @@ CREATE TABLE public.uploads (
 ALTER TABLE ONLY public.uploads ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
 ALTER TABLE ONLY public.uploads FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.vector_sets (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    space uuid NOT NULL,
+    model text NOT NULL,
+    dimensions integer,
+    filled bigint DEFAULT 0 NOT NULL
+);
+
+ALTER TABLE ONLY public.vector_sets FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.vectors (
+    tenant_id uuid NOT NULL,
+    content bytea NOT NULL,
+    space uuid NOT NULL,
+    vector bytea NOT NULL
+)
+WITH (toast_tuple_target='8160');
+ALTER TABLE ONLY public.vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.vectors FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash);
@@ -966,6 +1108,21 @@ ALTER TABLE ONLY public.jobs
 ALTER TABLE ONLY public.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY public.lexical_indexes
+    ADD CONSTRAINT lexical_indexes_pkey PRIMARY KEY (tenant_id, store_id, build);
+
+ALTER TABLE ONLY public.lexical_postings
+    ADD CONSTRAINT lexical_postings_pkey PRIMARY KEY (tenant_id, store_id, segment_id, term);
+
+ALTER TABLE ONLY public.lexical_scopes
+    ADD CONSTRAINT lexical_scopes_pkey PRIMARY KEY (tenant_id, store_id, code);
+
+ALTER TABLE ONLY public.lexical_scopes
+    ADD CONSTRAINT lexical_scopes_tenant_id_store_id_scope_workspace_id_sessio_key UNIQUE (tenant_id, store_id, scope, workspace_id, session_id);
+
+ALTER TABLE ONLY public.lexical_segments
+    ADD CONSTRAINT lexical_segments_pkey PRIMARY KEY (tenant_id, store_id, segment_id);
+
 ALTER TABLE ONLY public.messages
     ADD CONSTRAINT messages_pkey PRIMARY KEY (tenant_id, store_id, document_id, ordinal);
 
@@ -977,6 +1134,9 @@ ALTER TABLE ONLY public.operator_keys
 
 ALTER TABLE ONLY public.processes
     ADD CONSTRAINT processes_pkey PRIMARY KEY (process_id);
+
+ALTER TABLE ONLY public.record_entities
+    ADD CONSTRAINT record_entities_pkey PRIMARY KEY (tenant_id, store_id, entity, number);
 
 ALTER TABLE ONLY public.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (tenant_id, store_id, record_id, revision);
@@ -995,6 +1155,12 @@ ALTER TABLE ONLY public.tenants
 
 ALTER TABLE ONLY public.uploads
     ADD CONSTRAINT uploads_pkey PRIMARY KEY (tenant_id, import_id, chunk);
+
+ALTER TABLE ONLY public.vector_sets
+    ADD CONSTRAINT vector_sets_pkey PRIMARY KEY (tenant_id, store_id, space);
+
+ALTER TABLE ONLY public.vectors
+    ADD CONSTRAINT vectors_pkey PRIMARY KEY (tenant_id, content, space);
 
 CREATE INDEX documents_position ON public.documents USING btree (tenant_id, store_id, "position");
 
@@ -1018,7 +1184,19 @@ CREATE INDEX jobs_suspect ON public.jobs USING btree (queue, sent_at) WHERE ((cr
 
 CREATE INDEX jobs_writes ON public.jobs USING btree (tenant_id, store_id, seq) WHERE ((finished_at IS NULL) AND (queue = ANY (ARRAY['write.interactive'::text, 'write.bulk'::text])));
 
+CREATE UNIQUE INDEX lexical_indexes_active ON public.lexical_indexes USING btree (tenant_id, store_id) WHERE (state = 'active'::text);
+
+CREATE INDEX lexical_segments_live ON public.lexical_segments USING btree (tenant_id, store_id, build, end_number) WHERE (NOT retired);
+
+CREATE INDEX record_entities_number ON public.record_entities USING btree (tenant_id, store_id, number);
+
+CREATE INDEX records_content ON public.records USING hash (content);
+
 CREATE INDEX records_document ON public.records USING btree (tenant_id, store_id, document_id);
+
+CREATE INDEX records_event ON public.records USING btree (tenant_id, store_id, event_at, number);
+
+CREATE UNIQUE INDEX records_number ON public.records USING btree (tenant_id, store_id, number);
 
 CREATE INDEX records_position ON public.records USING btree (tenant_id, store_id, "position", ordinal);
 
@@ -1044,7 +1222,17 @@ ALTER TABLE public.job_results ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.jobs ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.lexical_indexes ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.lexical_postings ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.lexical_scopes ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.lexical_segments ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.messages ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.record_entities ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.records ENABLE ROW LEVEL SECURITY;
 
@@ -1066,13 +1254,27 @@ CREATE POLICY system ON public.job_results TO muniment_owner, muniment_relay USI
 
 CREATE POLICY system ON public.jobs TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
+CREATE POLICY system ON public.lexical_indexes TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.lexical_postings TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.lexical_scopes TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.lexical_segments TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
 CREATE POLICY system ON public.messages TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.record_entities TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.records TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.stores TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.uploads TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.vector_sets TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.vectors TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY tenant ON public.api_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
@@ -1090,7 +1292,17 @@ CREATE POLICY tenant ON public.job_results TO muniment_app USING ((tenant_id = (
 
 CREATE POLICY tenant ON public.jobs TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
+CREATE POLICY tenant ON public.lexical_indexes TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.lexical_postings TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.lexical_scopes TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.lexical_segments TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
 CREATE POLICY tenant ON public.messages TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.record_entities TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.records TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
@@ -1098,7 +1310,15 @@ CREATE POLICY tenant ON public.stores TO muniment_app USING ((tenant_id = ( SELE
 
 CREATE POLICY tenant ON public.uploads TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
+CREATE POLICY tenant ON public.vector_sets TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.vectors TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
 ALTER TABLE public.uploads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.vector_sets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.vectors ENABLE ROW LEVEL SECURITY;
 
 GRANT USAGE ON SCHEMA public TO muniment_app;
 GRANT USAGE ON SCHEMA public TO muniment_relay;
@@ -1143,6 +1363,18 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_results TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.leases TO muniment_relay;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_indexes TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_indexes TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_postings TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_postings TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_scopes TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_scopes TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_segments TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_segments TO muniment_relay;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.messages TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.messages TO muniment_relay;
 
@@ -1154,6 +1386,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.processes TO muniment_app;
 GRANT SELECT ON TABLE public.process_counts TO muniment_exporter;
 GRANT SELECT ON TABLE public.process_counts TO muniment_relay;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.record_entities TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.record_entities TO muniment_relay;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.records TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.records TO muniment_relay;
 
@@ -1162,3 +1397,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.stores TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.uploads TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.uploads TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.vector_sets TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.vector_sets TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.vectors TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.vectors TO muniment_relay;

@@ -1,13 +1,19 @@
 """Runs the real `muniment` command, and tells whether its processes are gone."""
 
 import fcntl
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from threading import Event
 from time import monotonic
+from typing import cast
+from unittest.mock import patch
+
+from api.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-P", "-m", "api.cli.main")
@@ -20,12 +26,12 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def muniment(
-    *arguments: str, stdin: str | bytes = b"", env: Mapping[str, str] | None = None, timeout: float = 60
+    *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, timeout: float = 60
 ) -> "subprocess.CompletedProcess[str]":
     """The command to its end, with its output as text."""
     done = subprocess.run(
         [*COMMAND, *arguments],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        input=stdin.encode(),
         capture_output=True,
         env=dict(env or environment()),
         cwd="/",
@@ -33,6 +39,27 @@ def muniment(
         check=False,
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def invoke(
+    *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """As `muniment`, within this process: quicker, for commands that end by themselves and start nothing."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    status = 0
+    with (
+        patch.dict(os.environ, env or environment(), clear=True),
+        patch.object(sys, "argv", ["muniment", *arguments]),
+        patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    printed, noted = (cast("io.BytesIO", stream.buffer).getvalue().decode() for stream in (out, err))
+    return subprocess.CompletedProcess(arguments, status, printed, noted)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:

@@ -9,7 +9,8 @@ import redis
 from core.jobs.model import Ending
 
 RELAY = "muniment:relay"
-"""Says: rows of the queue named in the message are ready and unsent."""
+"""Says: rows of the queue named in the message are ready and unsent; `*` means any queue."""
+EVERY = "*"
 ANSWER_BYTES = 8_192
 """A larger answer is read from the job's row, which stays the truth in any case."""
 

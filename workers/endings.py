@@ -3,7 +3,8 @@
 import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import redis
@@ -11,16 +12,17 @@ import redis
 from core.clock import now
 from core.errors import DeadlineExceeded, JobFailed, LeaseLost, MunimentError, Unavailable
 from core.faults import Faults
-from core.jobs.model import Claim, Deferred, Done, Ending, Outcome, Waiting
+from core.jobs.model import Claim, Deferred, Done, Ending, Kind, Outcome, Waiting
 from core.jobs.retry import delay
 from core.jsontext import dumps
-from core.store.database import Database
-from workers.channels import answers, publish
+from core.store.database import Database, Row
+from workers.channels import EVERY, RELAY, answers, publish
 from workers.metrics import WorkerMetrics
 
 _log = logging.getLogger(__name__)
 
 TRIES = 3
+CLAIMED = tuple(field.name for field in fields(Claim))
 TRY_SECONDS = 0.5
 
 
@@ -56,29 +58,53 @@ class Endings:
                 outcome = error  # its effects could not be written: that is how the attempt ended
         return False
 
-    def end_all(self, done: Sequence[tuple[Claim, Done]]) -> bool:
-        """Ends many jobs of one tenant that only have results, in one round trip; answers as `end`."""
+    def end_and_claim(
+        self, done: Sequence[tuple[Claim, Done]], kind: Kind, owner: str, lease: float, limit: int, took: float
+    ) -> tuple[bool, list[Claim]]:
+        """Ends jobs of one tenant that only have results and claims up to `limit` more of it, in one round trip.
+
+        Answers whether more is ready, and the claims. Tries as `end` does."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._end_and_claim(done, kind, owner, lease, limit, took)
+            except Unavailable:
+                if attempt == TRIES or self._stopping.wait(TRY_SECONDS * attempt):
+                    raise
+        return False, []
+
+    def _end_and_claim(
+        self, done: Sequence[tuple[Claim, Done]], kind: Kind, owner: str, lease: float, limit: int, took: float
+    ) -> tuple[bool, list[Claim]]:
         results = [None if outcome.result is None else dumps(outcome.result) for _, outcome in done]
+        first = done[0][0]
+        self._faults.hit("commit.begin")
         with self._db.direct() as tx:
             rows = tx.rows(
-                "finish_jobs",
-                tenant=done[0][0].tenant_id,
+                "finish_and_claim",
+                tenant=first.tenant_id,
                 jobs=[claim.job_id for claim, _ in done],
                 tokens=[claim.lease_token for claim, _ in done],
-                states=["succeeded"] * len(done),
                 results=results,
-                errors=[None] * len(done),
+                queue=first.queue,
+                kind=kind.name,
+                owner=owner,
+                lease=lease,
+                limit=limit,
             )
-        ended = {row["job_id"] for row in rows}
+            self._faults.hit("commit.before")
+        self._faults.hit("commit.after")
+        ended = {row["ended"]: row for row in rows if row["ended"] is not None}
         endings: list[Ending] = []
         for (claim, _), result in zip(done, results, strict=True):
             if claim.job_id in ended:
                 endings.append(Ending(claim.job_id, "succeeded", claim.waiter, result=result))
-                self.record(claim, "succeeded", 0.0)
+                self.record(claim, "succeeded", took)
             else:
+                _log.warning("job %s was taken over or cancelled: its work is discarded", claim.job_id)
                 self._metrics.lease_lost(claim.queue)
-        self.answer(endings)
-        return any(row["more"] for row in rows)
+        self.answer(endings, {row["woken"] for row in ended.values() if row["woken"]})
+        claims = [Claim(**{name: row[name] for name in CLAIMED}) for row in rows if row["ended"] is None]
+        return any(row["more"] for row in ended.values()), claims
 
     def retry_all(self, claims: Sequence[Claim], error: BaseException) -> None:
         """A claim of writes failed as a whole: each of its jobs is parked for another try."""
@@ -94,14 +120,15 @@ class Endings:
     def _end(self, claim: Claim, outcome: Outcome | BaseException, took: float) -> bool:
         if isinstance(outcome, Done):
             result = None if outcome.result is None else dumps(outcome.result)
-            more = self._commit(claim, outcome, result)
-            self.answer([Ending(claim.job_id, "succeeded", claim.waiter, result=result)])
+            row = self._commit(claim, outcome, result)
+            self.answer([Ending(claim.job_id, "succeeded", claim.waiter, result=result)], _woken(row))
             self.record(claim, "succeeded", took)
-            return more
+            return bool(row["more"])
         if isinstance(outcome, Waiting):
             self._settle("wait_for_children", claim)
+            self.answer([], [EVERY])  # its children are owed their wake-ups
             self.record(claim, "waiting", took)
-            return True
+            return False
         if isinstance(outcome, Deferred):
             self._settle("defer_job", claim, reason=outcome.reason, run_at=outcome.run_at)
             self.record(claim, "deferred", took)
@@ -114,7 +141,7 @@ class Endings:
         self._retry(claim, error, took)
         return False
 
-    def _commit(self, claim: Claim, outcome: Done, result: str | None) -> bool:
+    def _commit(self, claim: Claim, outcome: Done, result: str | None) -> Row:
         """Effects and final state in one transaction, the lease token checked first."""
         effects = outcome.effects
         self._faults.hit("commit.begin")
@@ -132,7 +159,7 @@ class Endings:
                 effects(tx)
             self._faults.hit("commit.before")
         self._faults.hit("commit.after")
-        return bool(row["more"])
+        return row
 
     def _fail(self, claim: Claim, error: MunimentError, took: float) -> bool:
         """Ended for its own reason: never tried again by us."""
@@ -141,7 +168,7 @@ class Endings:
             row = tx.row("finish_job", **_ending(claim, "failed", error=json.dumps(problem), reason=error.slug))
         if row is None or not row["ended"]:
             raise LeaseLost("the lease token is no longer the job's")
-        self.answer([Ending(claim.job_id, "failed", claim.waiter, error=problem)])
+        self.answer([Ending(claim.job_id, "failed", claim.waiter, error=problem)], _woken(row))
         self.record(claim, "failed", took)
         return bool(row["more"])
 
@@ -169,10 +196,10 @@ class Endings:
             if not tx.value(query, tenant=claim.tenant_id, job=claim.job_id, token=claim.lease_token, **values):
                 raise LeaseLost("the lease token is no longer the job's")
 
-    def answer(self, endings: Sequence[Ending]) -> None:
-        """Tells whoever waits. A lost answer costs latency only: the waiter polls the row as well."""
+    def answer(self, endings: Sequence[Ending], nudges: Iterable[str] = ()) -> None:
+        """Tells whoever waits, and the relay of queues with ready rows. What is lost costs latency only: both poll rows."""
         try:
-            publish(self._client, answers(endings))
+            publish(self._client, [*answers(endings), *((RELAY, queue) for queue in nudges)])
         except redis.RedisError as error:
             _log.warning("answers could not be published: %s", error)
 
@@ -184,6 +211,10 @@ class Endings:
 def _ending(claim: Claim, state: str, **values: object) -> dict[str, Any]:
     ending = {"result": None, "error": None, "reason": None, **values}
     return {"tenant": claim.tenant_id, "job": claim.job_id, "token": claim.lease_token, "state": state, **ending}
+
+
+def _woken(row: Row) -> list[str]:
+    return [row["woken"]] if row["woken"] else []
 
 
 def _is_final(claim: Claim, error: BaseException) -> bool:

@@ -80,7 +80,7 @@ class BacklogCollector(Collector):
         self._reader.shutdown(wait=True, cancel_futures=True)
 
     def problems(self) -> list[str]:
-        """Why the last scrape had no backlog; empty when it had one."""
+        """Why there is no backlog to show; empty when there is one."""
         return [self._problem] if self._problem else []
 
     def describe(self) -> Iterable[Metric]:
@@ -94,18 +94,21 @@ class BacklogCollector(Collector):
             if self._last is not None and monotonic() - self._last.read_at < self._last.serves:
                 return self._last
             if self._reading is None or self._reading.done():
-                self._reading = self._reader.submit(self._read)
+                self._reading = self._reader.submit(self._take)
             reading = self._reading
         try:
-            snapshot = reading.result(ANSWER_SECONDS)
+            return reading.result(ANSWER_SECONDS)
         except FutureTimeout:
             return self._failed("Postgres did not answer in time")
         except Exception as error:  # whatever kept the snapshot away: the answer is "unknown", never a number
             return self._failed(f"{type(error).__name__}: {error}".strip())
+
+    def _take(self) -> Snapshot:
+        """One that comes too late for its scrape serves the next."""
+        self._last = snapshot = self._read()
         if self._problem:
             _log.info("the backlog can be read")
         self._problem = ""
-        self._last = snapshot
         return snapshot
 
     def _failed(self, problem: str) -> None:

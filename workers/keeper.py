@@ -104,8 +104,8 @@ class Keeper:
             try:
                 self._interrupt(moment)
                 if moment >= renew_at:
-                    renew_at = moment + self._settings.renew_seconds
-                    self._renew(moment)
+                    # A row that was locked in passing is tried again at the next tick.
+                    renew_at = moment + (self._settings.renew_seconds if self._renew(moment) else TICK_SECONDS)
                 if moment >= report_at:
                     report_at = moment + self._settings.renew_seconds
                     self._report()
@@ -133,11 +133,12 @@ class Keeper:
                     threads: Any = dramatiq_threading  # it has no types
                     threads.raise_thread_exception(hold.thread_id, TimeLimitExceeded)
 
-    def _renew(self, began: float) -> None:
+    def _renew(self, began: float) -> bool:
+        """Whether every lease was renewed."""
         # What overran its time and does not end keeps its thread, but not its lease: the sweep gives the job to others.
         held = [(hold, claim) for hold in self._snapshot() if not hold.interrupted for claim in hold.claims]
         if not held:
-            return
+            return True
         with self._db.direct() as tx:
             rows = tx.rows(
                 "renew_jobs",
@@ -150,6 +151,7 @@ class Keeper:
         for hold, claim in held:
             if claim.job_id in ours:
                 hold.trusted_until = began + self._settings.lease_seconds
+        return len(ours) == len(held)
 
     def _report(self) -> None:
         with self._db.system() as tx:

@@ -8,15 +8,23 @@ from contextlib import ExitStack
 from uuid import UUID
 
 from prometheus_client import CollectorRegistry
+from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
-from core.errors import MunimentError
+from core.errors import MunimentError, Unavailable
 from core.faults import Faults
 from core.jobs.kinds import kinds
 from core.jobs.model import Kind
+from core.models.embedders import Embedders
+from core.search.lexical.service import LexicalIndex
+from core.search.service import Engines
+from core.search.vectors.cache import VectorCache
 from core.settings import Settings, SettingsError
 from core.store.database import Database
+from core.store.roles import check_app_role
+from workers.actors.embedding import EmbedStore
 from workers.actors.importing import import_archive
-from workers.actors.reading import read_memory
+from workers.actors.indexing import maintain_index
+from workers.actors.reading import ReadMemory, SearchStore
 from workers.actors.work import Actor
 from workers.broker import WakeBroker
 from workers.keeper import Keeper
@@ -27,9 +35,10 @@ from workers.worker import WakeWorker
 
 _log = logging.getLogger(__name__)
 
-ACTORS: dict[str, Actor] = {"read": read_memory, "import": import_archive}
-"""What a worker can do besides writes, which `Runner` commits by the store."""
+ACTORS: dict[str, Actor] = {"import": import_archive, "index": maintain_index}
+"""What a worker can do without anything kept between jobs; writes are committed by `Runner` itself, a store at a time."""
 POOL_MOST = 16
+TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)
 WATCH_SECONDS = 2.0
 BROKEN_SECONDS = 30.0
 """After this long with a thread that ended, the process stops, so that its orchestrator starts a sound one."""
@@ -58,7 +67,15 @@ class WorkerProcess:
         )
         self._metrics = WorkerMetrics(self.registry, queues=self._group.queues, pool_waiting=self._db.waiting)
         self._broker = WakeBroker(settings.secret("redis_url"))
+        self._embedders = Embedders()
+        engines = Engines(
+            LexicalIndex(settings.index_cache_bytes), VectorCache(settings.vector_cache_bytes), self._embedders
+        )
+        keeping: dict[str, Actor] = {
+            "read": ReadMemory(engines), "search": SearchStore(engines), "embed": EmbedStore(self._embedders),
+        }  # fmt: skip
         self._worker: WakeWorker | None = None
+        self._stopping = threading.Event()
         self._keeper = Keeper(
             self._db,
             settings,
@@ -74,29 +91,40 @@ class WorkerProcess:
             self._keeper,
             self._metrics,
             kinds=kinds(settings) | (more_kinds or {}),
-            actors=ACTORS | (more_actors or {}),
+            actors=ACTORS | keeping | (more_actors or {}),
             faults=self._faults,
         )
 
     def start(self) -> None:
+        # Threads of BLAS fight with ours: with two, loading 100,000 vectors took fifty times as long (measured).
+        threadpool_limits(limits=1, user_api="blas")
         self._db.open()
+        check_app_role(self._db)
         self._keeper.start()
         self._worker = WakeWorker(self._broker, self._group.queues, self._group.threads, self._handle)
         self._worker.start()
 
     def _handle(self, tenant_id: UUID, job_id: UUID, queue: str) -> None:
-        try:
-            self._runner.handle(tenant_id, job_id, queue)
-        except MunimentError as error:
-            _log.warning("the wake-up of job %s is spent; the relay sends it again: %s", job_id, error)
+        """Tries again when Postgres was away, since a wake-up that is spent comes back only after `resend_seconds`."""
+        for pause in (*TRY_AGAIN_SECONDS, None):
+            try:
+                self._runner.handle(tenant_id, job_id, queue)
+            except MunimentError as error:
+                again = isinstance(error, Unavailable) and pause is not None
+                if again and not self._stopping.wait(pause):
+                    continue
+                _log.warning("the wake-up of job %s is spent; the relay sends it again: %s", job_id, error)
+            return
 
     def stop(self) -> None:
         """Running jobs get `shutdown_seconds` to end; the leases of what does not end run out."""
+        self._stopping.set()
         self._runner.stop()
         if self._worker is not None and not self._worker.stop(self._settings.shutdown_seconds):
             _log.warning("jobs were still running at the end of the grace period; their leases will run out")
         self._keeper.stop()
         self._broker.close()
+        self._embedders.close()
         self._db.close()
 
     def reasons(self) -> list[str]:

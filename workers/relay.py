@@ -27,7 +27,7 @@ from core.jobs.model import Ending
 from core.settings import Settings
 from core.store.database import Database
 from workers.broker import WakeBroker
-from workers.channels import RELAY, answers, publish
+from workers.channels import EVERY, RELAY, answers, publish
 from workers.metrics import WorkerMetrics, serve_metrics
 from workers.queues import BULK, QUEUES, lane_of
 
@@ -39,7 +39,7 @@ DISPATCH = 1_000
 SWEEP = 500
 SWEEP_ROUNDS = 20
 PRUNE = 5_000
-QUIET_SECONDS = 0.002
+QUIET_SECONDS = 0.02
 """After a nudge, how long to gather more of them: one dispatch serves all."""
 REDIS_PAUSE_SECONDS = 1.0
 STUCK_SECONDS = 30.0
@@ -91,7 +91,7 @@ class Relay:
                     self._round_at = monotonic()
                     nudged = self._listen(min(lead_at, sweep_at, poll_at) if self.leads else lead_at)
                     if self.leads and nudged:
-                        self._dispatch([queue for queue in QUEUES if queue in nudged])
+                        self._dispatch([queue for queue in QUEUES if queue in nudged or EVERY in nudged])
                 except MunimentError as error:
                     _log.warning("the relay goes on after: %s", error)
                     self._stopping.wait(1.0)
@@ -159,7 +159,9 @@ class Relay:
     def _dispatch(self, queues: tuple[str, ...] | list[str]) -> None:
         if monotonic() < self._paused_until:
             return
-        for queue in queues:
+        with self._db.direct() as tx:
+            ready = {row["queue"] for row in tx.rows("ready_queues", queues=list(queues))}
+        for queue in filter(ready.__contains__, queues):
             bulk = lane_of(queue) == BULK
             with self._db.direct() as tx:
                 rows = tx.rows(
@@ -209,9 +211,12 @@ class Relay:
             tx.run("prune_idempotency_keys", hours=self._settings.keep_idempotency_hours, limit=PRUNE)
             tx.run("prune_uploads", hours=self._settings.keep_upload_hours, limit=PRUNE)
             tx.run("prune_processes")
+            waits = {
+                row["queue"]: row["seconds"] or 0.0
+                for row in tx.rows("queue_waits", lease=self._settings.lease_seconds)
+            }
             for queue in QUEUES:
-                wait = tx.value("queue_wait_p95", queue=queue) or 0.0
-                self._resend[queue] = max(self._settings.resend_seconds, 3 * wait)
+                self._resend[queue] = max(self._settings.resend_seconds, 3 * waits.get(queue, 0.0))
 
     def _report(self, rows: list[dict[str, Any]]) -> None:
         endings: list[Ending] = []

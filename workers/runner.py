@@ -36,7 +36,7 @@ DRAIN_SECONDS = 0.02
 WRITE_JOBS = 500
 WRITE_BYTES = 16 * 1024 * 1024
 UNKNOWN_KIND_SECONDS = 60
-NUDGE_SECONDS = 0.005
+NUDGE_SECONDS = 0.02
 
 
 class Runner:
@@ -90,7 +90,10 @@ class Runner:
                 return False
             if monotonic() > until or self._stopping.is_set():
                 return True
+            again = claims[0].attempt > 1
             claims = self._claim_writes(tenant_id, store_id, job_id)
+            if again and not claims:
+                return True  # what killed a worker together is let out by the relay, one by one
         return False
 
     def _claim_writes(self, tenant_id: UUID, store_id: UUID | None, job_id: UUID) -> list[Claim]:
@@ -135,7 +138,7 @@ class Runner:
                 return False
         took = monotonic() - began
         by_id = {claim.job_id: claim for claim in claims}
-        self._endings.answer(commit.endings)
+        self._endings.answer(commit.endings, commit.woken)
         for ending in commit.endings:
             self._endings.record(by_id[ending.job_id], ending.state, took / len(claims))
         return True
@@ -160,13 +163,10 @@ class Runner:
         batch = 1 if kind is None else kind.batch
         if kind is not None and batch > 1:
             claims += self._claim_more(tenant_id, queue, kind, batch - 1)
-        while True:
-            more = self._run(claims, kind)
-            if not more or kind is None or monotonic() > until or self._stopping.is_set():
-                return more
-            claims = self._claim_more(tenant_id, queue, kind, batch)
-            if not claims:
-                return False
+        more = False
+        while claims:
+            more, claims = self._run(claims, kind, until)
+        return more
 
     def _claim_more(self, tenant_id: UUID, queue: str, kind: Kind, limit: int) -> list[Claim]:
         with self._db.direct() as tx:
@@ -181,10 +181,11 @@ class Runner:
             )
         return [Claim(**row) for row in rows]
 
-    def _run(self, claims: Sequence[Claim], kind: Kind | None) -> bool:
-        """Works claims to their ends and answers whether their tenant has more ready."""
+    def _run(self, claims: Sequence[Claim], kind: Kind | None, until: float) -> tuple[bool, list[Claim]]:
+        """Works claims to their ends. Answers whether their tenant has more ready, and what of that it has claimed."""
         seconds = 60 if kind is None else kind.run_seconds
         more = False
+        started = monotonic()
         with self._keeper.hold(claims, seconds) as hold:
             done: list[tuple[Claim, Done]] = []
             for claim in claims:
@@ -193,13 +194,20 @@ class Runner:
                 work = Work(claim, hold, self._db, self._settings, self._kinds, self._faults)
                 began = monotonic()
                 outcome = self._attempt(work)
-                if isinstance(outcome, Done) and outcome.effects is None and len(claims) > 1:
+                if isinstance(outcome, Done) and outcome.effects is None and kind is not None:
                     done.append((claim, outcome))
                     continue
                 more = self._endings.end(claim, outcome, monotonic() - began) or more
-            if done:
-                more = self._endings.end_all(done) or more
-        return more
+            goes_on = kind is not None and monotonic() <= until and not self._stopping.is_set()
+            if done and kind is not None:
+                share = (monotonic() - started) / len(done)
+                limit = kind.batch if goes_on else 0
+                return self._endings.end_and_claim(
+                    done, kind, self._keeper.owner, self._settings.lease_seconds, limit, share
+                )
+        if more and goes_on and kind is not None:
+            return True, self._claim_more(claims[0].tenant_id, claims[0].queue, kind, kind.batch)
+        return more, []
 
     def _attempt(self, work: Work) -> Outcome | BaseException:
         """One attempt of one job; errors are values here, so that each finds its way out of the row."""

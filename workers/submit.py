@@ -5,11 +5,11 @@ request loses nothing, since the writer never waits to fill a group. A second th
 never delays an accept; what cannot be sent is handed to the relay.
 """
 
+import json
 import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
-from typing import Any
 from uuid import UUID
 
 import redis
@@ -40,6 +40,7 @@ class Submitter:
     def __init__(self, db: Database, redis_url: str, settings: Settings, faults: Faults | None = None) -> None:
         self._db = db
         self._group = settings.accept_group
+        self._resend = settings.resend_seconds
         self._inflight = {"interactive": settings.inflight_interactive, BULK: settings.inflight_bulk}
         self._faults = faults or Faults()
         self._waiting: deque[tuple[JobRequest, Future[Accepted]]] = deque()
@@ -120,38 +121,44 @@ class Submitter:
                 for (request, _), outcome in zip(group, accepted, strict=True)
                 if outcome.outcome == "accepted" and not outcome.send
             },
+            alone=not self._waiting,
         )
 
     def _accept(self, requests: list[JobRequest]) -> list[Accepted]:
         self._faults.hit("submit.before")
         with self._db.direct() as tx:
-            rows = tx.rows("accept_jobs", **self._columns(requests))
+            rows = tx.rows(
+                "accept_jobs",
+                requests=json.dumps([self._described(request) for request in requests]),
+                payloads=[request.payload for request in requests],
+                resend=self._resend,
+            )
         return [
             Accepted(row["outcome"], row["job_id"], row["answered"], row["send"], row["created_at"]) for row in rows
         ]
 
-    def _columns(self, requests: list[JobRequest]) -> dict[str, list[Any]]:
-        keys = [request.idempotency for request in requests]
-        return {
-            "tenants": [request.tenant_id for request in requests],
-            "jobs": [request.job_id for request in requests],
-            "stores": [request.store for request in requests],
-            "kinds": [request.kind.name for request in requests],
-            "queues": [request.queue for request in requests],
-            "payloads": [request.payload for request in requests],
-            "document_ids": [request.document_id for request in requests],
-            "deadlines": [_deadline(request) for request in requests],
-            "keeps": [request.kind.keep_seconds for request in requests],
-            "max_attempts": [request.max_attempts for request in requests],
-            "waiters": [request.waiter for request in requests],
-            "traces": [request.trace for request in requests],
-            "routes": [key and key.route for key in keys],
-            "keys": [key and key.key for key in keys],
-            "body_hashes": [key and key.body_sha256 for key in keys],
-            "answers": [key and key.answered for key in keys],
-            # A wake-up of a kind that works in batches is good for many jobs: fewer are needed.
-            "inflight": [max(1, self._inflight[lane_of(request.queue)] // request.kind.batch) for request in requests],
+    def _described(self, request: JobRequest) -> dict[str, object]:
+        """What sql/functions/accept.sql reads of a request, besides its payload."""
+        key = request.idempotency
+        # A wake-up of a kind that works in batches is good for many jobs: fewer are needed.
+        inflight = max(1, self._inflight[lane_of(request.queue)] // request.kind.batch)
+        described: dict[str, object] = {
+            "tenant": str(request.tenant_id),
+            "job": str(request.job_id),
+            "store": request.store,
+            "kind": request.kind.name,
+            "queue": request.queue,
+            "document": request.document_id,
+            "deadline": _deadline(request),
+            "keep": request.kind.keep_seconds,
+            "attempts": request.max_attempts,
+            "waiter": request.waiter,
+            "trace": request.trace,
+            "inflight": inflight,
         }
+        if key is not None:
+            described |= {"route": key.route, "key": key.key, "body": key.body_sha256.hex(), "answered": key.answered}
+        return described
 
 
 def _deadline(request: JobRequest) -> int | None:
@@ -186,8 +193,12 @@ class _Sender:
         self._thread.join(timeout=30)
         self._broker.close()
 
-    def send(self, wakes: list[Wake], nudges: set[str]) -> None:
+    def send(self, wakes: list[Wake], nudges: set[str], *, alone: bool) -> None:
+        """`alone`: nobody waits for the caller, who then pushes by itself while Redis is well: a change of thread less."""
         if not wakes and not nudges:
+            return
+        if alone and self.ok and not self._wakes:
+            self._push(wakes, nudges)
             return
         with self._ready:
             self._wakes.extend(wakes)

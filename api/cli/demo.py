@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from api.cli.interrupts import Interrupts
     from workers.embedded.stack import Stack
 
 STORE = "journal"
@@ -28,8 +29,6 @@ def demo() -> None:
     from rich.console import Console
 
     from api.cli.interrupts import Interrupts
-    from core.errors import MunimentError
-    from workers.embedded.errors import CannotStart
     from workers.embedded.stack import Stack
 
     console = Console(highlight=False)
@@ -38,12 +37,12 @@ def demo() -> None:
     stack = Stack(folder, durable=False)
     with Interrupts() as interrupts:
         try:
-            _show(stack, console)
+            _show(stack, console, interrupts)
         except KeyboardInterrupt:
             interrupts.gentle = True
             print("Interrupted.", file=sys.stderr)
             status = INTERRUPTED
-        except (MunimentError, CannotStart, OSError) as error:
+        except Exception as error:  # whatever it is: say so, stop all, keep the logs
             interrupts.gentle = True
             _explain(stack, error)
             status = 1
@@ -59,7 +58,7 @@ def demo() -> None:
     raise typer.Exit(status)
 
 
-def _show(stack: "Stack", console: "Console") -> None:
+def _show(stack: "Stack", console: "Console", interrupts: "Interrupts") -> None:
     import json
     from importlib.resources import as_file, files
 
@@ -68,10 +67,12 @@ def _show(stack: "Stack", console: "Console") -> None:
     from api.cli.evidence import print_view
     from api.cli.importing import print_report, run
     from core.clock import monotonic
+    from core.errors import Unavailable
 
     began = monotonic()
     console.print(f"Starting Postgres, Valkey, API, workers, relay and exporter in {stack.data.path} …", soft_wrap=True)
     stack.start()
+    interrupts.check()
     console.print(
         f"{len(stack.processes)} processes answer after {monotonic() - began:.1f} s; the API is {stack.url}\n"
     )
@@ -83,14 +84,17 @@ def _show(stack: "Stack", console: "Console") -> None:
     ):
         found = run(client, archives.create(client, STORE, archive), archive, IMPORT_S, console)
         print_report(found, console)
-        if problem := archives.ended_badly(found):
-            raise problem
+        if found["state"] != "succeeded":
+            raise archives.ended_badly(found) or Unavailable(f"the import is not done after {IMPORT_S:.0f} s")
         titles = {entry["conversation_id"]: f"“{entry['title']}”" for entry in json.loads(archive.read_bytes())}
         for question in filter(None, questions):
+            interrupts.check()
             console.print()
             console.rule(f"[bold]{question}", align="left")
             body = json.dumps({"question": question, "maxItems": ITEMS}).encode()
-            _, view = client.run(f"/stores/{STORE}/reads", body, wait=READ_S)
+            done, view = client.run(f"/stores/{STORE}/reads", body, wait=READ_S)
+            if not done:
+                raise Unavailable(f"the question is not answered after {READ_S:.0f} s")
             print_view(client, STORE, view, console, titles)
     console.print(f"Done in {monotonic() - began:.1f} s. Every quote is from a stored record; its SHA-256 proves it.")
     console.print("`muniment up` keeps a memory of your own.")
@@ -100,12 +104,13 @@ def _explain(stack: "Stack", error: Exception) -> None:
     from api.cli.logtail import last_lines
     from api.cli.output import note, print_problem
     from core.errors import MunimentError
+    from workers.embedded.errors import CannotStart
 
     note("The demo failed.")
     if isinstance(error, MunimentError):
         print_problem(error)
     else:
-        note(f"{error}")
+        note(str(error) if isinstance(error, CannotStart) else f"{type(error).__name__}: {error}")
     for process in stack.processes:
         if tail := last_lines(process.log, TAIL_LINES):
             note(f"--- {process.log}")

@@ -1,14 +1,12 @@
 """`muniment doctor`: measures, and names what is wrong."""
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from api.cli.options import AsJson
 from api.cli.output import print_json, print_table
+from core.doctor.model import ELSEWHERE, OK, SKIPPED, UNKNOWN, WRONG, Report
 
-if TYPE_CHECKING:
-    from core.doctor.model import Report
+MARKS = {WRONG: "WRONG", UNKNOWN: "UNKNOWN", SKIPPED: "not checked", OK: "ok"}
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -26,12 +24,9 @@ def doctor(as_json: AsJson = False) -> None:
     raise typer.Exit(1 if report.sick else 0)
 
 
-def _print(report: "Report") -> None:
-    from core.doctor.model import ELSEWHERE, OK, SKIPPED, UNKNOWN, WRONG
-
-    marks = {WRONG: "WRONG", UNKNOWN: "UNKNOWN", SKIPPED: "not checked", OK: "ok"}
+def _print(report: Report) -> None:
     rows: list[tuple[str, str, str]] = []
-    for status, mark in marks.items():
+    for status, mark in MARKS.items():
         for entry in report.of(status):
             told = entry.measured + (f"\n→ {entry.look}" if entry.look else "")
             rows.append((mark, entry.cause or entry.check, told))

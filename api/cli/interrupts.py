@@ -10,7 +10,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """While entered: the first signal raises KeyboardInterrupt, all others are let pass, so that the end is not disturbed.
 
-    With `gentle` set, no signal raises: look at `asked`.
+    With `gentle` set, no signal raises: look at `asked`. Call `check` between steps: what a handler raises is lost when it
+    runs inside a hook of fork, and a child is forked for each process of the stack.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,11 @@ class Interrupts:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt when somebody has asked, were it lost before."""
+        if self.asked:
+            raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from api.cli import importing, jobs, keys, memories, processes, queues, records, stores, tenants
+from api.cli import importing, index, jobs, keys, memories, processes, queues, records, searching, stores, tenants
 from api.cli.demo import demo
+from api.cli.doctor import doctor
 from api.cli.up import up
 
 app = typer.Typer(
@@ -22,21 +23,28 @@ PROCESSES = "Processes"
 OPERATORS = "Operators (Postgres)"
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("muniment"))
+        raise typer.Exit
+
+
 @app.callback()
 def start(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
-    if version:
-        from importlib.metadata import version as version_of
-
-        print(version_of("muniment"))
-        raise typer.Exit
+    del version  # its callback has printed it
 
 
 app.command(rich_help_panel=HERE)(up)
 app.command(rich_help_panel=HERE)(demo)
 app.command(rich_help_panel=CLIENT)(memories.write)
 app.command(rich_help_panel=CLIENT)(memories.read)
+app.command(rich_help_panel=CLIENT)(searching.search)
 app.command("import", rich_help_panel=CLIENT)(importing.import_archive)
 app.add_typer(records.app, name="records", rich_help_panel=CLIENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=CLIENT)
@@ -46,9 +54,11 @@ app.command(rich_help_panel=PROCESSES)(processes.worker)
 app.command(rich_help_panel=PROCESSES)(processes.relay)
 app.command(rich_help_panel=PROCESSES)(processes.exporter)
 app.command(rich_help_panel=OPERATORS)(processes.migrate)
+app.command(rich_help_panel=OPERATORS)(doctor)
 app.add_typer(tenants.app, name="tenants", rich_help_panel=OPERATORS)
 app.add_typer(keys.app, name="keys", rich_help_panel=OPERATORS)
 app.add_typer(queues.app, name="queues", rich_help_panel=OPERATORS)
+app.add_typer(index.app, name="index", rich_help_panel=OPERATORS)
 
 
 def main() -> None:

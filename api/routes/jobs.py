@@ -34,6 +34,7 @@ SCOPE_OF = {
     "batch": "write",
     "import": "write",
     "read": "read",
+    "search": "read",
     "erase": "manage",
 }
 """Who may make a job of a kind may also see it, cancel it, retry it and delete it; `read` sees all."""
@@ -178,7 +179,7 @@ def _acted(
 ) -> Job:
     with services.db.tenant(principal.tenant) as tx:
         job = _own(tx, principal, job_id)
-        if act is service.retry and job.row["kind"] != "read":
+        if act is service.retry and SCOPE_OF.get(job.row["kind"]) != "read":
             services.refuse_when_read_only()
         return act(tx, principal.tenant, job_id) if first_use(tx, principal.tenant, key, job_id) else job
 

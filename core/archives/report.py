@@ -1,7 +1,7 @@
 """What an import has read and written so far; kept on its row, so that a run goes on where another stopped."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.archives.model import Conversation, Part, Skipped
@@ -14,12 +14,12 @@ FAILURES = 20
 
 @dataclass
 class Sent:
-    """A child that has not been counted yet: its documents with their numbers of messages, its bytes, and how much of the
-    upload had been read before it (`at`, bytes)."""
+    """A child that has not been counted yet: its documents' numbers of messages, its bytes, and how much of the upload had
+    been read before it (`at`, bytes). Their ids are in its payload."""
 
     at: int
     size: int
-    documents: list[tuple[str, int]]
+    messages: list[int]
 
 
 @dataclass
@@ -56,15 +56,13 @@ class Tally:
             return cls()
         tally = cls(**stored)
         tally.skipped = {reason: Left(**left) for reason, left in stored["skipped"].items()}
-        tally.sent = {
-            child: Sent(sent["at"], sent["size"], [(name, messages) for name, messages in sent["documents"]])
-            for child, sent in stored["sent"].items()
-        }
+        tally.sent = {child: Sent(**sent) for child, sent in stored["sent"].items()}
         return tally
 
     def stored(self) -> dict[str, Any]:
-        """What `load` reads."""
-        return asdict(self)
+        """What `load` reads; shares its lists with this tally."""
+        skipped = {reason: vars(left) for reason, left in self.skipped.items()}
+        return {**vars(self), "skipped": skipped, "sent": {child: vars(sent) for child, sent in self.sent.items()}}
 
     def skip(self, skipped: Skipped) -> None:
         left = self.skipped.setdefault(skipped.reason, Left())
@@ -81,31 +79,36 @@ class Tally:
 
     def send(self, child: str, parts: Sequence[Part], size: int) -> None:
         """Remembers a child that is about to be made, until it has ended."""
-        documents = [(part.document_id, len(part.messages)) for part in parts]
-        self.sent[child] = Sent(self.position, size, documents)
+        self.sent[child] = Sent(self.position, size, [len(part.messages) for part in parts])
 
-    def collect(self, rows: Collection[Row]) -> bool:
+    def collect(self, rows: Collection[Row], names: Callable[[str], Sequence[str]]) -> bool:
         """Counts those children among `rows` (`import_children`) that have ended; whether there were any.
 
-        A child that is not among them was deleted after its end: what it wrote is not known."""
+        A child that is not among them was deleted after its end: what it wrote is not known. `names` gives the document ids
+        of a child, for those that failed."""
         found = {str(row["job_id"]): row for row in rows}
         ended = [child for child in self.sent if child not in found or found[child]["finished"]]
         for child in ended:
             sent = self.sent.pop(child)
-            for (document, messages), problem in zip(sent.documents, _problems(found.get(child), sent), strict=True):
+            failed: list[tuple[int, str]] = []
+            for n, (messages, problem) in enumerate(zip(sent.messages, _problems(found.get(child), sent), strict=True)):
                 if problem is None:
                     self.documents += 1
                     self.messages += messages
                 elif problem.get("type") == "/problems/document-exists":
                     self.already_there += 1
                 else:
-                    self._fail(document, str(problem.get("detail")))
+                    failed.append((n, str(problem.get("detail"))))
+            self._fail(child, failed, names)
         return bool(ended)
 
-    def _fail(self, document: str, error: str) -> None:
-        self.failed += 1
-        if len(self.failures) < FAILURES:
-            self.failures.append({"document": document, "error": error})
+    def _fail(self, child: str, failed: list[tuple[int, str]], names: Callable[[str], Sequence[str]]) -> None:
+        self.failed += len(failed)
+        if failed and len(self.failures) < FAILURES:
+            documents = names(child)
+            for n, error in failed[: FAILURES - len(self.failures)]:
+                name = documents[n] if n < len(documents) else f"item {n} of job {child}"
+                self.failures.append({"document": name, "error": error})
 
     def waiting_bytes(self) -> int:
         return sum(sent.size for sent in self.sent.values())
@@ -145,4 +148,4 @@ def _problems(row: Row | None, sent: Sent) -> Sequence[dict[str, Any] | None]:
         lost = row["error"]
     elif row is not None and row["state"] == "cancelled":
         lost = {"detail": "its job was cancelled"}
-    return [lost] * len(sent.documents)
+    return [lost] * len(sent.messages)

@@ -1,6 +1,8 @@
 """An import as its job meets it. Every statement here holds the job's row before the import's, as a cancellation does."""
 
+import json
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from core.archives.report import Tally
@@ -35,23 +37,36 @@ def load_run(db: Database, tenant_id: UUID, import_id: UUID, job_id: UUID) -> tu
             raise NotFound(f"there is no import {import_id}")
         if row["job_id"] != job_id:
             raise WrongState("another job runs this import by now")
-        tally = Tally.load(row["report"])
-        children = tx.rows("import_children", tenant=tenant_id, jobs=[UUID(child) for child in tally.sent])
-    run = Run(
-        tenant_id, import_id, job_id, row["state"], row["size"], row["filename"], row["format"], row["next_item"], tally
-    )
-    counted = tally.collect(children)
-    run.open_children = any(not child["finished"] and child["parent_id"] == job_id for child in children)
-    return run, counted
+        run = Run(
+            tenant_id, import_id, job_id, row["state"], row["size"], row["filename"], row["format"], row["next_item"],
+            Tally.load(row["report"]),
+        )  # fmt: skip
+        return run, count_in(tx, run)
 
 
-def advance(tx: Tx, run: Run, then_item: int) -> bool:
-    """Stores the counts and the place up to which items were handled. False: the run was paused or cancelled meanwhile, and
-    this transaction must not be committed."""
+def count_in(tx: Tx, run: Run) -> bool:
+    """Counts the children that have ended, and answers whether there were any."""
+    rows = tx.rows("import_children", tenant=run.tenant_id, jobs=[UUID(child) for child in run.tally.sent])
+    run.open_children = any(not child["finished"] and child["parent_id"] == run.job_id for child in rows)
+    return run.tally.collect(rows, partial(document_names, tx, run.tenant_id))
+
+
+def document_names(tx: Tx, tenant_id: UUID, child: str) -> list[str]:
+    """The ids of the documents in a child's payload; none when that is no longer kept, or was spoilt."""
+    payload: str | None = tx.value("job_payload", tenant=tenant_id, job=UUID(child))
+    try:
+        return [] if payload is None else [str(item["id"]) for item in json.loads(payload)["items"]]
+    except (ValueError, TypeError, KeyError):
+        return []
+
+
+def advance(tx: Tx, run: Run, then_item: int, report: str) -> bool:
+    """Stores the counts (`report`, the tally as JSON) and the place up to which items were handled. False: the run was
+    paused or cancelled meanwhile, and this transaction must not be committed."""
     return bool(
         tx.run(
             "advance_import", tenant=run.tenant_id, import_id=run.import_id, job=run.job_id, next_item=run.next_item,
-            then_item=then_item, format=run.format, report=dumps(run.tally.stored()),
+            then_item=then_item, format=run.format, report=report,
         )
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ may be resumed while its bytes are kept: it goes on where it stopped.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from core.archives.model import Conversation, Skipped
 from core.archives.reader import Archive, open_archive
 from core.archives.report import Tally
 from core.archives.request import ImportRequest
+from core.archives.run import document_names
 from core.archives.uploads import check_kept, open_upload, store_bytes
 from core.clock import monotonic, rfc3339
 from core.errors import InvalidRequest, NotFound, QuotaExceeded, TooLarge, Unavailable, WrongState
@@ -105,19 +107,26 @@ def create(
 
 
 def get(tx: Tx, tenant_id: UUID, import_id: UUID) -> Import:
-    """With its report up to now. Raises NotFound, also for another tenant's id and when the store was erased."""
+    """With its progress and report up to now. Raises NotFound, also for another tenant's id and when the store was erased."""
     row = tx.row("get_import", tenant=tenant_id, import_id=import_id)
     if row is None or row["store"] is None:
         raise NotFound(f"there is no import {import_id}")
-    if row["report"] is not None and row["job_state"] in TERMINAL:
-        # Nobody will count what was still out when the job ended. A cancelled child wrote nothing and failed at nothing.
-        tally = Tally.load(row["report"])
-        rows = tx.rows("import_children", tenant=tenant_id, jobs=[UUID(child) for child in tally.sent])
-        gone = {str(child["job_id"]) for child in rows if child["state"] == "cancelled"}
-        tally.sent = {child: sent for child, sent in tally.sent.items() if child not in gone}
-        tally.collect(rows)
-        row["report"] = tally.stored()
+    if row["report"] is not None:
+        _count_in(tx, tenant_id, row)
     return Import(row)
+
+
+def _count_in(tx: Tx, tenant_id: UUID, row: Row) -> None:
+    """Adds what has ended since the run last counted: it sleeps while its children work."""
+    tally = Tally.load(row["report"])
+    rows = tx.rows("import_children", tenant=tenant_id, jobs=[UUID(child) for child in tally.sent])
+    if row["job_state"] in TERMINAL:  # children that ended with it wrote nothing, and failed at nothing
+        for child in rows:
+            if child["state"] == "cancelled":
+                del tally.sent[str(child["job_id"])]
+    if tally.collect(rows, partial(document_names, tx, tenant_id)):
+        row["report"] = tally.stored()
+        row["progress_done"] = tally.done_bytes()
 
 
 def listing(

@@ -4,6 +4,8 @@ from core.jobs.model import Kind
 from core.settings import Settings
 
 HOUR = 3600
+EMBED_SECONDS = 300
+"""Of one run, which stops by itself long before (workers/actors/embedding.py)."""
 
 
 def kinds(settings: Settings) -> dict[str, Kind]:
@@ -19,6 +21,9 @@ def kinds(settings: Settings) -> dict[str, Kind]:
             Kind("batch", "write", write, keep_seconds=keep),
             Kind("erase", "write", settings.import_deadline_seconds, keep_seconds=keep),
             Kind("read", "read", settings.read_deadline_seconds, from_accept=True, keep_seconds=keep_read),
+            Kind("search", "read", settings.read_deadline_seconds, from_accept=True, keep_seconds=keep_read),
+            Kind("embed", "embed", EMBED_SECONDS, keep_seconds=HOUR),
+            Kind("index", "embed", HOUR, keep_seconds=HOUR),
             Kind("import", "import", settings.import_deadline_seconds, keep_seconds=keep),
         )
     }

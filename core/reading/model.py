@@ -5,7 +5,6 @@ from typing import Annotated, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -44,11 +43,6 @@ def _bounded(value: str, limit: int, name: str) -> str:
     return value
 
 
-def _whole(value: object) -> object:
-    """JSON has one kind of number: 3.0 is the integer 3."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _string(description: str, least: int, most: int) -> WithJsonSchema:
     return WithJsonSchema(
         {
@@ -66,8 +60,8 @@ RecentContent = Annotated[
     str, AfterValidator(_content), _string("at most 64 KiB of UTF-8, without NUL", 0, RECENT_BYTES)
 ]
 
-Revision = Annotated[int, Field(ge=0, le=REVISION_LARGEST), BeforeValidator(_whole)]
-MaxItems = Annotated[int, Field(ge=1, le=VIEW_ITEMS), BeforeValidator(_whole)]
+Revision = Annotated[int, Field(ge=0, le=REVISION_LARGEST)]
+MaxItems = Annotated[int, Field(ge=1, le=VIEW_ITEMS)]
 
 
 class _Body(BaseModel):

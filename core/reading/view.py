@@ -1,7 +1,7 @@
 """The View of a retrieval-only read: ranked records in, bounded evidence out (memory-agent.md §7.1 step 3, §7.2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
@@ -37,6 +37,9 @@ class Ranked:
     query_ms: int
     total_ms: int
     degraded: Sequence[str] = ()
+    index_routes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """In how many of the searches each route of the index found a candidate (memory-agent.md §2.6)."""
+    embedding_ms: int = 0
 
 
 def compose(
@@ -60,11 +63,13 @@ def compose(
         "rounds": 0,
         "usage": {"calls": 0, "cached": 0, "byProvider": {}},
         "queryMs": ranked.query_ms,
-        "embeddingMs": 0,
+        "embeddingMs": ranked.embedding_ms,
         "plannerMs": 0,
         "decisionMs": 0,
         "totalMs": ranked.total_ms,
     }
+    if ranked.index_routes:
+        stats["indexRoutes"] = dict(ranked.index_routes)
     if degraded:
         stats["degraded"] = degraded
     view: dict[str, object] = {

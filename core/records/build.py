@@ -10,6 +10,7 @@ from core.jsontext import quote, sha256_hex
 from core.records import blocks, dates, packing
 from core.records.limits import DOCUMENT_ID, TITLE_POINTS, TITLE_UNITS
 from core.records.model import ConversationRequest, Scope, WriteRequest
+from core.search.entities import entities
 from core.text import SPACES, cut_units, size, trim
 
 # From the first visible character to the end of its line, or as far as a title goes.
@@ -20,7 +21,7 @@ _FIRST_LINE = re.compile(f"[^{SPACES}][^\n\r\u2028\u2029]{{0,{TITLE_POINTS - 1}}
 class NewBlock:
     """A searchable `memory-record`. `start` and `end` are its bytes in the document's text.
 
-    `messages` are the indexes of the messages it holds lines of; empty for a written text.
+    `messages` are the indexes of the messages it holds lines of; empty for a written text. `entities`: the names in it.
     """
 
     id: str
@@ -30,6 +31,7 @@ class NewBlock:
     start: int
     end: int
     messages: tuple[int, ...] = ()
+    entities: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -130,7 +132,8 @@ def _build(
         parent = f',"parent":{{"end":{end},"id":"{document_id}","sha256":"{sha256}","start":{start}}}'
         block = shape.write("memory-record", "active", own_id, content, parent)
         total += size(block)
-        built.append(NewBlock(own_id, block, sha256_hex(block), content, start, end, indexes))
+        named = tuple(entities(content))
+        built.append(NewBlock(own_id, block, sha256_hex(block), content, start, end, indexes, named))
     return NewDocument(
         id=document_id,
         canonical=document,

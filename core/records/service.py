@@ -19,7 +19,10 @@ from core.jsontext import dumps
 from core.records.build import NewDocument, build_conversation, build_write
 from core.records.model import parse_conversation, parse_write
 from core.records.rows import Rows
-from core.store.database import Database, Tx
+from core.search.lexical import erasing
+from core.search.lexical.writing import Written, append
+from core.search.vectors import storing
+from core.store.database import Database, Row, Tx
 
 KINDS = frozenset({"write", "conversation", "batch", "erase"})
 """The kinds of write this version can commit."""
@@ -37,10 +40,10 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class Commit:
-    """How the claimed jobs ended, and whether the tenant has more ready writes that no wake-up was sent for."""
+    """How the claimed jobs ended, and the queues of jobs that became ready by it: parents, and jobs for new vectors."""
 
     endings: list[Ending]
-    more: bool
+    woken: frozenset[str]
 
 
 def commit_writes(db: Database, claims: Sequence[Claim], faults: Faults) -> Commit:
@@ -61,7 +64,7 @@ def commit_writes(db: Database, claims: Sequence[Claim], faults: Faults) -> Comm
         faults.hit("writes.locked")
         taken = _taken(tx, tenant_id, store_id, mine)
         faults.hit("writes.checked")
-        writer = _Writer(tx, mine, store["revision"], store["position"], taken)
+        writer = _Writer(tx, mine, store, taken)
         endings = [writer.apply(entry) for entry in mine]
         writer.flush()
         faults.hit("writes.inserted")
@@ -77,10 +80,10 @@ def commit_writes(db: Database, claims: Sequence[Claim], faults: Faults) -> Comm
         if len(ended) != len(endings):
             raise LeaseLost("a job of the claim was taken away in mid-commit")
         faults.hit("writes.finished")
-        writer.advance()
+        asked = writer.advance()
         faults.hit("commit.before")
     faults.hit("commit.after")
-    return Commit(endings, any(row["more"] for row in ended))
+    return Commit(endings, asked | {row["woken"] for row in ended if row["woken"]})
 
 
 def _prepare(claim: Claim) -> _Prepared:
@@ -137,8 +140,10 @@ def _taken(tx: Tx, tenant_id: UUID, store_id: UUID, prepared: Sequence[_Prepared
     """Which ids of these documents and blocks are in use. Ids that we made ourselves are new by construction."""
     wanted: list[str] = []
     for entry in prepared:
+        if '"id"' not in entry.claim.payload:
+            continue
         for document in entry.documents:
-            if isinstance(document, NewDocument) and not _ours(document.id, entry.claim):
+            if isinstance(document, NewDocument) and document.id != str(entry.claim.job_id):
                 wanted.append(document.id)
                 wanted += [block.id for block in document.blocks]
     if not wanted:
@@ -146,25 +151,25 @@ def _taken(tx: Tx, tenant_id: UUID, store_id: UUID, prepared: Sequence[_Prepared
     return {row["id"] for row in tx.rows("taken_ids", tenant=tenant_id, store=store_id, ids=wanted)}
 
 
-def _ours(document_id: str, claim: Claim) -> bool:
-    return '"id"' not in claim.payload or document_id == str(claim.job_id)
-
-
 class _Writer:
     """Applies prepared jobs one after the other, gathering their rows; erasures flush what came before them."""
 
-    def __init__(self, tx: Tx, mine: Sequence[_Prepared], revision: int, position: int, taken: set[str]) -> None:
+    def __init__(self, tx: Tx, mine: Sequence[_Prepared], store: Row, taken: set[str]) -> None:
         first = mine[0].claim
         assert first.store_id is not None
         self._tx = tx
         self._tenant = first.tenant_id
         self._store = first.store_id
         self._jobs = [entry.claim.job_id for entry in mine]
-        self._revision = revision
-        self._position = position
+        self._revision: int = store["revision"]
+        self._position: int = store["position"]
+        self._number: int = store["next_number"]
+        self._first_number = self._number
+        self._embedding: str | None = store["embedding"]
         self._bytes = 0
         self._taken = taken
         self._rows = Rows()
+        self._written: list[Written] = []
         self._erased = False
 
     def apply(self, entry: _Prepared) -> Ending:
@@ -200,7 +205,13 @@ class _Writer:
         self._revision += 1
         self._position += 1
         self._bytes += document.size
-        self._rows.add(document, self._revision, self._position)
+        self._rows.add(document, self._revision, self._position, self._number)
+        place = (document.scope, document.workspace_id, document.session_id)
+        self._written += [
+            Written(self._number + n, block.id, self._revision, n, place, block.canonical)
+            for n, block in enumerate(document.blocks)
+        ]
+        self._number += len(document.blocks)
         return {
             "revision": self._revision,
             "document": {"id": document.id, "sha256": document.sha256},
@@ -213,6 +224,8 @@ class _Writer:
     def _erase(self, body: dict[str, Any]) -> dict[str, Any]:
         self.flush()
         if body.get("store") is True:
+            erasing.erase_store(self._tx, self._tenant, self._store)
+            storing.erase_store(self._tx, self._tenant, self._store)
             gone = self._tx.row("erase_store", tenant=self._tenant, store=self._store, jobs=self._jobs)
             self._erased = True
         else:
@@ -225,13 +238,13 @@ class _Writer:
             if selector["id"] is not None and not found:
                 self._missing(selector["id"])
             self._revision += 1
+            documents = [row["id"] for row in found]
+            erasing.erase_documents(self._tx, self._tenant, self._store, documents)
+            storing.erase_documents(self._tx, self._tenant, self._store, documents)
             gone = self._tx.row(
-                "erase_documents",
-                tenant=self._tenant,
-                store=self._store,
-                ids=[row["id"] for row in found],
-                revision=self._revision,
+                "erase_documents", tenant=self._tenant, store=self._store, ids=documents, revision=self._revision
             )
+            erasing.drop_unused_scopes(self._tx, self._tenant, self._store)
             self._bytes -= 0 if gone is None else gone["bytes"]
         assert gone is not None
         counts = {name: gone[name] for name in ("documents", "records", "messages")}
@@ -245,15 +258,22 @@ class _Writer:
 
     def flush(self) -> None:
         self._rows.insert(self._tx, self._tenant, self._store)
-        self._rows = Rows()
+        append(self._tx, self._tenant, self._store, self._written)
+        self._rows, self._written = Rows(), []
 
-    def advance(self) -> None:
-        if not self._erased:
-            self._tx.run(
-                "advance_store",
-                tenant=self._tenant,
-                store=self._store,
-                revision=self._revision,
-                position=self._position,
-                bytes=self._bytes,
-            )
+    def advance(self) -> frozenset[str]:
+        """Moves the store on and asks for the new records' vectors: the queue that has a new job for them, if any."""
+        if self._erased:
+            return frozenset()
+        self._tx.run(
+            "advance_store",
+            tenant=self._tenant,
+            store=self._store,
+            revision=self._revision,
+            position=self._position,
+            next_number=self._number,
+            bytes=self._bytes,
+        )
+        queue = "embed.bulk"  # computing vectors takes a core: not beside the writes that somebody waits for
+        wanted = self._embedding is not None and self._number > self._first_number
+        return frozenset({queue} if wanted and storing.request_job(self._tx, self._tenant, self._store, queue) else ())

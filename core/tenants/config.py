@@ -1,7 +1,7 @@
 """A store's configuration: its fields, its defaults, and what is refused (contract.md, Store configuration).
 
-What cannot work is refused when it is stored, naming the field, never at the first read. At present no model, no
-embedding and no index route but `lexical` exists: whatever needs one is refused until the part it needs is there.
+What cannot work is refused when it is stored, naming the field, never at the first read. At present there is no model, no
+embedding but the built-in one, and no consolidated layer: whatever needs one is refused until the part it needs is there.
 """
 
 import re
@@ -13,11 +13,16 @@ from pydantic_core import PydanticCustomError
 
 from core.errors import FieldProblem, InvalidRequest
 from core.jsontext import canonical, sha256_hex
+from core.models import builtin
 from core.records.model import refusal
 
 FLAGS = ("planning", "screening", "judging", "coverage", "looping", "consolidation")
 ROUTES = ("entities", "relations", "temporal", "supersedes", "recency", "traversal")
+LAYERED = frozenset({"relations", "supersedes"})
+"""Routes that walk over what consolidation makes."""
 MAX_ITEMS = 16
+BUILTIN = "builtin"
+"""The embedding profile that every tenant may name."""
 
 _PROFILES = ("planner", "judge", "consolidator", "embedding")
 _NOT_HASHED = frozenset({"modelCache", "budgets"})
@@ -76,7 +81,11 @@ class StoreConfig(_Part):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
-                {"version": 1, "index": {"version": 1, "lexical": True}, "view": {"maxItems": 12, "order": "time"}}
+                {
+                    "version": 1,
+                    "index": {"version": 2, "lexical": True, "entities": True, "temporal": True},
+                    "view": {"maxItems": 12, "order": "time"},
+                }
             ]
         }
     )
@@ -95,7 +104,7 @@ class StoreConfig(_Part):
     modelCache: Annotated[str, AfterValidator(_cache_name)] | None = None
 
 
-DEFAULT = StoreConfig(index=Index(version=1, lexical=True), view=ViewConfig(order="time"))
+DEFAULT = StoreConfig(index=Index(version=2, lexical=True, entities=True, temporal=True), view=ViewConfig(order="time"))
 """What a store made without a configuration gets written out."""
 
 
@@ -132,14 +141,9 @@ def _model_problems(config: StoreConfig) -> list[FieldProblem]:
             problems.append(
                 FieldProblem(f"policy.{flag}", "needs a model, and none is granted to this tenant; set it to false")
             )
-    for name in _PROFILES:
-        value = getattr(config, name)
-        if isinstance(value, str):
-            problems.append(FieldProblem(name, f"no profile {value!r:.80} is granted to this tenant; leave it out"))
-        elif value is not None:
-            problems.append(
-                FieldProblem(name, "must name a profile granted to this tenant; models are set up by the operator")
-            )
+    problems += [
+        FieldProblem(name, fault) for name in _PROFILES if (fault := _profile_fault(name, getattr(config, name)))
+    ]
     if config.consolidation is not None:
         problems.append(
             FieldProblem("consolidation", "needs a completion model, and none is granted to this tenant; leave it out")
@@ -151,14 +155,19 @@ def _model_problems(config: StoreConfig) -> list[FieldProblem]:
     return problems
 
 
+def _profile_fault(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return "must name a profile granted to this tenant; models are set up by the operator"
+    if name == "embedding" and value == BUILTIN:
+        return None if builtin.installed() else builtin.INSTALL
+    return f"no profile {value!r:.80} is granted to this tenant; leave it out"
+
+
 def _index_problems(index: Index) -> list[FieldProblem]:
-    problems: list[FieldProblem] = []
-    if index.version != 1:
-        problems.append(FieldProblem("index.version", "version 2 is not available yet; use 1"))
-    for route in ROUTES:
-        if getattr(index, route):
-            problems.append(FieldProblem(f"index.{route}", "is not available yet; leave it out"))
-    return problems
+    why = "needs a consolidated layer, which is not available yet; leave it out"
+    return [FieldProblem(f"index.{route}", why) for route in ROUTES if route in LAYERED and getattr(index, route)]
 
 
 def effective(config: StoreConfig | None) -> dict[str, Any]:
@@ -173,12 +182,22 @@ def effective(config: StoreConfig | None) -> dict[str, Any]:
         "policy": (config.policy or Policy()).model_dump(),
         "view": (config.view or ViewConfig()).model_dump(),
     }
+    if "embedding" in config.model_fields_set:
+        settled["embedding"] = config.embedding  # null too: it means none, where leaving it out means the default
+    elif builtin.installed():
+        settled["embedding"] = BUILTIN
     if config.index is not None:
         flags = {name: True for name in ("lexical", *ROUTES) if getattr(config.index, name)}
         settled["index"] = {"version": config.index.version, **flags}
     if config.modelCache is not None:
         settled["modelCache"] = config.modelCache
     return settled
+
+
+def index_version(settled: Mapping[str, Any]) -> int:
+    """By which rules an effective configuration wants records to be ranked; without `index`, by the frozen ones."""
+    index = cast("Mapping[str, Any]", settled.get("index") or {})
+    return index.get("version", 1)
 
 
 def policy_hash(settled: Mapping[str, Any]) -> str:

@@ -10,8 +10,10 @@ from core import ids
 from core.clock import rfc3339
 from core.errors import NotFound, PreconditionFailed
 from core.jsontext import dumps
+from core.search.lexical.writing import request_job
+from core.search.vectors import storing
 from core.store.database import Row, Tx
-from core.tenants.config import StoreConfig, effective, policy_hash
+from core.tenants.config import StoreConfig, effective, index_version, policy_hash
 from core.tenants.names import check_store_name, is_store_name
 
 JOURNAL = "journal"
@@ -87,6 +89,10 @@ def put_store(
         store.check(if_match)
     row = tx.row("replace_store", tenant=tenant_id, store=store.id, **values)
     assert row is not None
+    if index_version(store.config) != index_version(settled):
+        request_job(tx, tenant_id, store.id)
+    if settled.get("embedding") not in (None, store.config.get("embedding")):
+        storing.request_job(tx, tenant_id, store.id, "embed.bulk")  # what it holds already has no such vectors
     return Store.of(row), False
 
 

@@ -1,19 +1,21 @@
 -- Claiming: `running`, attempt + 1, a fresh token, a lease. No row means that somebody else has it (architecture.md §1).
 
--- One job by its key: what a wake-up names.
+-- One job by its key: what a wake-up names. A job that was lost with its worker twice is claimed only once the relay has let
+-- it out, one at a time (dispatch_jobs): old wake-ups of several would bring them together again.
 create or replace function claim_job(p_tenant uuid, p_job uuid, p_owner text, p_lease interval)
 returns table (tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint,
                lease_token uuid, deadline_at timestamptz, created_at timestamptz, waiter text, trace text, payload text,
                expired boolean)
 language plpgsql as $$
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   update jobs j
      set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
          started_at = now(), sent_at = coalesce(j.sent_at, now()), due_at = now() + p_lease
     from job_payloads p
    where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued' and j.run_at is null
+     and (j.crashes < 2 or j.sent_at is not null)
      and p.tenant_id = p_tenant and p.job_id = p_job
   returning j.tenant_id, j.job_id, j.store_id, j.kind, j.queue, j.attempt, j.max_attempts, j.lease_token, j.deadline_at,
             j.created_at, j.waiter, j.trace, p.payload, j.deadline_at <= now();
@@ -21,7 +23,8 @@ end
 $$;
 
 -- Up to p_limit more of a tenant's ready jobs of one kind that have no wake-up of their own. The picked rows are
--- materialised before they are joined: otherwise the planner may update more rows than the limit.
+-- materialised: otherwise the planner may update more rows than the limit. They come as an array: a join's plan, made
+-- while the table was empty, would walk all of the tenant's rows for as long as the session lives.
 create or replace function claim_more(p_tenant uuid, p_queue text, p_kind text, p_owner text, p_lease interval,
                                       p_limit integer)
 returns table (tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint,
@@ -29,7 +32,7 @@ returns table (tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text
                expired boolean)
 language plpgsql as $$
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   with picked as materialized (
     select r.job_id from jobs r
@@ -39,8 +42,9 @@ begin
   update jobs j
      set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
          started_at = now(), sent_at = now(), due_at = now() + p_lease
-    from picked k join job_payloads p on p.tenant_id = p_tenant and p.job_id = k.job_id
-   where j.tenant_id = p_tenant and j.job_id = k.job_id
+    from job_payloads p
+   where j.tenant_id = p_tenant and j.job_id = any (array(select k.job_id from picked k))
+     and p.tenant_id = p_tenant and p.job_id = j.job_id
   returning j.tenant_id, j.job_id, j.store_id, j.kind, j.queue, j.attempt, j.max_attempts, j.lease_token, j.deadline_at,
             j.created_at, j.waiter, j.trace, p.payload, j.deadline_at <= now();
 end
@@ -63,10 +67,11 @@ declare
   v_picked uuid[] := '{}';
   v_bytes bigint := 0;
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
+  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   if v_store is null then
     select j.store_id into v_store from jobs j where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued';
   end if;
+  if v_store is null then return; end if;
   perform from stores s where s.tenant_id = p_tenant and s.store_id = v_store for update;
   if not found then
     -- The store was erased after this write was accepted.
@@ -79,13 +84,13 @@ begin
   end if;
 
   for v_row in
-    select w.job_id, w.state, w.run_at, w.attempt, w.payload_bytes from jobs w
+    select w.job_id, w.state, w.run_at, w.sent_at, w.attempt, w.crashes, w.payload_bytes from jobs w
      where w.tenant_id = p_tenant and w.store_id = v_store and w.finished_at is null
        and w.queue in ('write.interactive', 'write.bulk')
      order by w.seq
   loop
     -- A running row means a claim is held, or that the sweep has yet to free a dead one.
-    exit when v_row.state <> 'queued' or v_row.run_at is not null;
+    exit when v_row.state <> 'queued' or v_row.run_at is not null or (v_row.crashes > 1 and v_row.sent_at is null);
     exit when cardinality(v_picked) > 0
       and (cardinality(v_picked) >= p_limit or v_bytes + v_row.payload_bytes > p_bytes or v_row.attempt > 0);
     v_picked := v_picked || v_row.job_id;
@@ -122,8 +127,8 @@ begin
       select r.job_id from jobs r
        where r.tenant_id = p_tenants[i] and r.job_id = p_jobs[i] and r.lease_token = p_tokens[i] and r.state = 'running'
          for no key update skip locked)
-    update jobs j set due_at = now() + p_lease from free f
-     where j.tenant_id = p_tenants[i] and j.job_id = f.job_id
+    update jobs j set due_at = now() + p_lease
+     where j.tenant_id = p_tenants[i] and j.job_id = (select f.job_id from free f)
     returning j.job_id;
   end loop;
 end

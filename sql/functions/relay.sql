@@ -12,8 +12,9 @@ returns bigint language sql as $$
 $$;
 
 -- Picks what to send on one queue: round after round over the tenants that have ready jobs, starting behind p_after,
--- each up to its in-flight limit times its weight. Jobs that have killed a worker go one at a time, so that one of them
--- cannot take the same neighbours down again and again.
+-- each up to its in-flight limit times its weight. Jobs that were lost with their worker twice go one at a time, so that the
+-- one that kills it cannot take the others down a third time; after one loss all are tried again at once, since most workers
+-- are killed by something else.
 create or replace function dispatch_jobs(p_queue text, p_inflight integer, p_limit integer, p_after uuid,
                                          p_resend interval)
 returns table (tenant_id uuid, job_id uuid) language plpgsql as $$
@@ -42,18 +43,18 @@ begin
         select r.tenant_id, r.job_id, row_number() over (order by r.seq) as turn
           from jobs r
          where r.queue = p_queue and r.tenant_id = m.tenant_id and r.state = 'queued' and r.sent_at is null
-           and r.run_at is null and r.crashes = 0
+           and r.run_at is null and r.crashes < 2
          order by r.seq limit m.free) c
      where m.free > 0
      order by c.turn, (c.tenant_id <= p_after), c.tenant_id
      limit p_limit),
   suspect as materialized (
     select s.tenant_id, s.job_id from jobs s
-     where s.queue = p_queue and s.crashes > 0 and s.finished_at is null and s.sent_at is null and s.state = 'queued'
+     where s.queue = p_queue and s.crashes > 1 and s.finished_at is null and s.sent_at is null and s.state = 'queued'
        and s.run_at is null
-       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 0 and o.finished_at is null
+       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 1 and o.finished_at is null
                           and o.sent_at is not null)
-     order by s.ready_at limit 1)
+     order by s.ready_at, s.seq limit 1)
   update jobs j
      set sent_at = now(), due_at = least(now() + p_resend, j.deadline_at)
     from (select * from picked union all select * from suspect) k
@@ -87,14 +88,14 @@ begin
     select h.tenant_id, h.job_id, h.busy,
            row_number() over (partition by h.tenant_id order by h.busy desc, h.seq) as turn, n.weight
       from heads h join tenants n on n.tenant_id = h.tenant_id
-     where (h.ready or h.busy) and h.queue = p_queue and h.crashes = 0),
+     where (h.ready or h.busy) and h.queue = p_queue and h.crashes < 2),
   picked as materialized (
     select t.tenant_id, t.job_id from turns t where not t.busy and t.turn <= p_inflight * t.weight
      order by t.turn, (t.tenant_id <= p_after), t.tenant_id limit p_limit),
   suspect as materialized (
     select h.tenant_id, h.job_id from heads h
-     where h.ready and h.queue = p_queue and h.crashes > 0
-       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 0 and o.finished_at is null
+     where h.ready and h.queue = p_queue and h.crashes > 1
+       and not exists (select from jobs o where o.queue = p_queue and o.crashes > 1 and o.finished_at is null
                           and o.sent_at is not null)
      order by h.seq limit 1)
   update jobs j

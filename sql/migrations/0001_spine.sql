@@ -247,7 +247,6 @@ create table imports (
   size bigint not null,
   received bigint not null default 0,
   format text,
-  preview jsonb,
   next_item bigint not null default 0, -- conversations of the archive handled so far: where a run goes on
   report jsonb,
   created_at timestamptz not null default now(),

@@ -1,8 +1,5 @@
--- name: accept_jobs(tenants, jobs, stores, kinds, queues, payloads, document_ids, deadlines, keeps, max_attempts, waiters, traces, routes, keys, body_hashes, answers, inflight)
-select * from accept_jobs(
-  :tenants::uuid[], :jobs::uuid[], :stores::text[], :kinds::text[], :queues::text[], :payloads::text[],
-  :document_ids::text[], :deadlines::integer[], :keeps::integer[], :max_attempts::smallint[], :waiters::text[],
-  :traces::text[], :routes::text[], :keys::text[], :body_hashes::bytea[], :answers::smallint[], :inflight::integer[]);
+-- name: accept_jobs(requests, payloads, resend)
+select * from accept_jobs(:requests::jsonb, :payloads::text[], make_interval(secs => :resend));
 
 -- name: unsend_jobs(tenants, jobs)
 select unsend_jobs(:tenants::uuid[], :jobs::uuid[]);
@@ -25,6 +22,10 @@ select * from finish_job(:tenant::uuid, :job::uuid, :token::uuid, :state::text, 
 
 -- name: finish_jobs(tenant, jobs, tokens, states, results, errors)
 select * from finish_jobs(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :states::text[], :results::text[], :errors::text[]);
+
+-- name: finish_and_claim(tenant, jobs, tokens, results, queue, kind, owner, lease, limit)
+select * from finish_and_claim(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :results::text[], :queue::text, :kind::text,
+                               :owner::text, make_interval(secs => :lease), :limit::integer);
 
 -- name: retry_job(tenant, job, token, error, delay)
 select retry_job(:tenant::uuid, :job::uuid, :token::uuid, :error::jsonb, make_interval(secs => :delay)) as state;

@@ -1,6 +1,7 @@
 -- name: lock_store(tenant, store)
 -- The store's row lock gives revisions out one after the other.
-select revision, position from stores where tenant_id = :tenant and store_id = :store for update;
+select revision, position, next_number, config ->> 'embedding' as embedding from stores
+ where tenant_id = :tenant and store_id = :store for update;
 
 -- name: taken_ids(tenant, store, ids)
 -- Which of these ids documents, blocks or erased records of the store have.
@@ -18,15 +19,16 @@ select :tenant, :store, d.id, d.revision, d.position, d.scope, d.workspace, d.se
               :sessions::text[], :dates::date[], :events::timestamptz[], :canonicals::text[], :hashes::bytea[])
     as d (id, revision, position, scope, workspace, session, date, event, canonical, hash);
 
--- name: insert_records(tenant, store, ids, revisions, positions, ordinals, documents, starts, ends, scopes, workspaces, sessions, dates, events, canonicals, hashes)!
-insert into records (tenant_id, store_id, record_id, revision, position, ordinal, document_id, start_byte, end_byte, scope,
-                     workspace_id, session_id, date, event_at, state, canonical, sha256)
-select :tenant, :store, r.id, r.revision, r.position, r.ordinal, r.document, r.start, r."end", r.scope, r.workspace, r.session,
-       r.date, r.event, 'active', r.canonical, r.hash
-  from unnest(:ids::text[], :revisions::bigint[], :positions::bigint[], :ordinals::integer[], :documents::text[],
-              :starts::integer[], :ends::integer[], :scopes::text[], :workspaces::text[], :sessions::text[], :dates::date[],
-              :events::timestamptz[], :canonicals::text[], :hashes::bytea[])
-    as r (id, revision, position, ordinal, document, start, "end", scope, workspace, session, date, event, canonical, hash);
+-- name: insert_records(tenant, store, ids, numbers, revisions, positions, ordinals, documents, starts, ends, scopes, workspaces, sessions, dates, events, canonicals, hashes, contents)!
+insert into records (tenant_id, store_id, record_id, number, revision, position, ordinal, document_id, start_byte, end_byte,
+                     scope, workspace_id, session_id, date, event_at, state, canonical, sha256, content)
+select :tenant, :store, r.id, r.number, r.revision, r.position, r.ordinal, r.document, r.start, r."end", r.scope, r.workspace,
+       r.session, r.date, r.event, 'active', r.canonical, r.hash, r.content
+  from unnest(:ids::text[], :numbers::bigint[], :revisions::bigint[], :positions::bigint[], :ordinals::integer[],
+              :documents::text[], :starts::integer[], :ends::integer[], :scopes::text[], :workspaces::text[],
+              :sessions::text[], :dates::date[], :events::timestamptz[], :canonicals::text[], :hashes::bytea[], :contents::bytea[])
+    as r (id, number, revision, position, ordinal, document, start, "end", scope, workspace, session, date, event, canonical, hash,
+          content);
 
 -- name: insert_messages(tenant, store, documents, ordinals, roles, contents, ats)!
 insert into messages (tenant_id, store_id, document_id, ordinal, role, content, at)
@@ -34,8 +36,8 @@ select :tenant, :store, m.document, m.ordinal, m.role, m.content, m.at
   from unnest(:documents::text[], :ordinals::integer[], :roles::text[], :contents::text[], :ats::text[])
     as m (document, ordinal, role, content, at);
 
--- name: advance_store(tenant, store, revision, position, bytes)!
-update stores set revision = :revision, position = :position, stored_bytes = greatest(stored_bytes + :bytes, 0),
+-- name: advance_store(tenant, store, revision, position, next_number, bytes)!
+update stores set revision = :revision, position = :position, next_number = :next_number, stored_bytes = greatest(stored_bytes + :bytes, 0),
        updated_at = now()
  where tenant_id = :tenant and store_id = :store;
 
@@ -80,17 +82,6 @@ select ordinal, role, content, at from messages
 
 -- name: store_revision(tenant, store)
 select revision from stores where tenant_id = :tenant and store_id = :store;
-
--- name: read_candidates(tenant, store, revision, workspace, session, after_position, after_ordinal, limit)
--- The blocks a read may show (contract.md, Scope), in write order, a page at a time.
-select record_id as id, sha256, canonical, position, ordinal from records
- where tenant_id = :tenant and store_id = :store and revision <= :revision::bigint and state = 'active'
-   and (position, ordinal) > (:after_position::bigint, :after_ordinal::integer)
-   and (scope in ('global', 'daily')
-        or (scope = 'project' and workspace_id = :workspace::text)
-        or (scope = 'session' and session_id = :session::text
-            and (workspace_id is null or workspace_id = :workspace::text)))
- order by position, ordinal limit :limit;
 
 -- name: documents_to_erase(tenant, store, id, session, workspace)
 -- By document or block id, or by session and workspace; a block takes its document along, which holds the same text.

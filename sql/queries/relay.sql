@@ -4,6 +4,12 @@ select lead(:name::text, :holder::text, make_interval(secs => :lease)) as epoch;
 -- name: resign(name, holder)!
 update leases set lease_until = now() - interval '1 s' where name = :name and holder = :holder;
 
+-- name: ready_queues(queues)
+-- Queues with rows that may be sent: an idle round of the relay asks only this.
+select q.queue from unnest(:queues::text[]) as q (queue)
+ where exists (select from jobs r where r.queue = q.queue and r.state = 'queued' and r.sent_at is null
+                  and r.run_at is null);
+
 -- name: dispatch_jobs(queue, inflight, limit, after, resend)
 select * from dispatch_jobs(:queue::text, :inflight::integer, :limit::integer, :after::uuid, make_interval(secs => :resend));
 
@@ -19,10 +25,13 @@ update jobs j set sent_at = null, due_at = j.deadline_at
 -- name: sweep_jobs(limit, max_crashes, keep_days)
 select * from sweep_jobs(:limit::integer, :max_crashes::integer, make_interval(secs => :keep_days * 86400.0));
 
--- name: queue_wait_p95(queue)
--- Of what runs now: seconds between sending and claiming. The set is small: what is in flight.
-select coalesce(percentile_disc(0.95) within group (order by extract(epoch from j.started_at - j.sent_at)), 0)::float8 as seconds
-  from jobs j where j.due_at is not null and j.state = 'running' and j.queue = :queue;
+-- name: queue_waits(lease)
+-- Of what runs now, by queue: the 95th percentile of seconds between sending and claiming. Running rows are those whose
+-- lease ends soon; the index on due_at also holds every finished row, for its retention.
+select j.queue, percentile_disc(0.95) within group (order by extract(epoch from j.started_at - j.sent_at))::float8 as seconds
+  from jobs j
+ where j.due_at between now() and now() + make_interval(secs => :lease) and j.state = 'running'
+ group by j.queue;
 
 -- name: prune_idempotency_keys(hours, limit)!
 delete from idempotency_keys where ctid = any (array(
@@ -32,7 +41,11 @@ delete from idempotency_keys where ctid = any (array(
 -- Bytes of imports that ended, or that nobody has touched, longer ago than the setting.
 delete from uploads u where u.ctid = any (array(
   select c.ctid from uploads c join imports i on i.tenant_id = c.tenant_id and i.import_id = c.import_id
-   where i.updated_at < now() - make_interval(secs => :hours * 3600.0) and i.state not in ('running', 'paused') limit :limit));
+   where i.updated_at < now() - make_interval(secs => :hours * 3600.0) 
+     and (i.state not in ('running', 'paused')
+          or (i.state = 'running' and not exists (select from jobs j where j.tenant_id = i.tenant_id and j.job_id = i.job_id
+                                                     and j.finished_at is null)))
+   limit :limit));
 
 -- name: report_process(process, role, host, pid, queues, jobs_done, clock)!
 insert into processes as p (process_id, role, host, pid, queues, jobs_done, clock_skew_ms)

@@ -80,7 +80,7 @@ def run(stage: Stage, report: Report, *, jobs: int = 5_000, rounds: int = ROUNDS
     if peers:
         others = {
             "bare": Bare(stage.valkey.url),
-            "celery": CeleryPrefork(stage.valkey.url.rstrip("/") + "/1"),
+            "celery": CeleryPrefork(stage.valkey.url.rpartition("/")[0] + "/1"),
             "procrastinate": Procrastinate(stage.postgres.superuser_dsn),
         }
         for key, peer in others.items():

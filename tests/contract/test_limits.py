@@ -128,7 +128,11 @@ def test_a_lone_surrogate_is_refused_wherever_it_is(client: httpx.Client) -> Non
         (WRITE, r'{"text": "x", "source": "\udfff"}', "source"),
         (WRITE, r'{"text": "x", "sessionId": "\ud83d"}', "sessionId"),
         (CONVERSATION, r'{"sessionId": "s", "messages": [{"role": "\ud800", "content": "x"}]}', "messages[0].role"),
-        (CONVERSATION, r'{"sessionId": "s", "messages": [{"role": "u", "content": "\ude00\ud83d"}]}', "messages[0].content"),
+        (
+            CONVERSATION,
+            r'{"sessionId": "s", "messages": [{"role": "u", "content": "\ude00\ud83d"}]}',
+            "messages[0].content",
+        ),
         (READ, r'{"question": "\ud800"}', "question"),
         (READ, r'{"question": "x", "recent": [{"role": "u", "content": "\ud800"}]}', "recent[0].content"),
         (ERASE, r'{"workspaceId": "\ud800"}', "workspaceId"),
@@ -156,7 +160,8 @@ def test_a_deep_body_is_refused(client: httpx.Client) -> None:
 def test_too_large_bodies_are_not_read(api: Api, client: httpx.Client) -> None:
     over = limits.BODY_BYTES + 1
     for path, size in ((WRITE, over), (BATCH, over), (CONVERSATION, over), (ERASE, limits.MIB + 1)):
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {client.headers['authorization']}\r\nContent-Length: {size}\r\n\r\n"
+        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Authorization: {client.headers['authorization']}"]
+        head = "\r\n".join([*lines, f"Content-Length: {size}", "", ""])
         status, body = raw(api, head.encode())  # nothing of the body is ever sent
         assert status == 413
         assert json.loads(body)["type"] == "/problems/too-large"

@@ -8,6 +8,7 @@ import pytest
 from core.errors import PROBLEMS, MunimentError
 from core.ids import uuid7
 from tests.conftest import TestDatabase
+from tests.contract.byhand import until
 from tests.contract.server import Api, running
 from tests.rows import execute
 
@@ -102,8 +103,9 @@ def test_without_postgres_it_is_not_ready_and_says_503(database: TestDatabase, r
         secret = api.key(tenant)
         with api.client(secret) as client:
             assert client.get("/v1/jobs").status_code == 200
-            away = f"{database.name}_away"
-            others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()"
+            others = (
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()"
+            )
             home = database.server.superuser_dsn
             execute(home, f"alter database {database.name} allow_connections false")
             try:
@@ -116,7 +118,9 @@ def test_without_postgres_it_is_not_ready_and_says_503(database: TestDatabase, r
                 assert "retry-after" in answer.headers
             finally:
                 execute(home, f"alter database {database.name} allow_connections true")
-            assert away != database.name
+            until(lambda: client.post(WRITE, json={"text": "x"}).status_code == 202, 30)
+            ready = client.get("/readyz")
+            assert ready.status_code == 200, ready.text
 
 
 def series(client: httpx.Client) -> set[str]:
@@ -125,7 +129,13 @@ def series(client: httpx.Client) -> set[str]:
 
 def test_no_id_ever_becomes_a_label(api: Api, client: httpx.Client) -> None:
     def visit() -> None:
-        for path in ("/v1/jobs/{}", "/v1/stores/{}/records", "/v1/stores/journal/records/{}", "/nowhere/{}", "/problems/{}"):
+        for path in (
+            "/v1/jobs/{}",
+            "/v1/stores/{}/records",
+            "/v1/stores/journal/records/{}",
+            "/nowhere/{}",
+            "/problems/{}",
+        ):
             client.get(path.format(uuid7()))
         client.post(f"/v1/stores/{uuid7()}/memories", json={"text": "x"})
 

@@ -68,7 +68,8 @@ def test_a_list_has_every_record_once_in_write_order(client: httpx.Client, worke
     for limit in (1, 2, 3, 5):
         assert everything(client, RECORDS, limit) == whole
     assert {name for item in whole for name in item} <= {
-        "id", "kind", "revision", "scope", "workspaceId", "sessionId", "date", "eventAt", "state", "sha256", "bytes", "document",
+        "id", "kind", "revision", "scope", "workspaceId", "sessionId", "date", "eventAt", "state", "sha256", "bytes",
+        "document",
     }  # fmt: skip
 
 
@@ -102,7 +103,13 @@ def test_messages_come_back_verbatim(client: httpx.Client, workers: None) -> Non
 
 
 def test_every_write_route_makes_the_same_rows(api: Api, client: httpx.Client, tenant: Any, workers: None) -> None:
-    note = {"text": "The keys are under the mat.", "id": "k", "source": "s", "at": "2020-01-02T03:04:05Z", "scope": "daily"}
+    note = {
+        "text": "The keys are under the mat.",
+        "id": "k",
+        "source": "s",
+        "at": "2020-01-02T03:04:05Z",
+        "scope": "daily",
+    }
     talk = {"sessionId": "s", "id": "t", "messages": [{"role": "u", "content": "x", "at": "2020-01-02T03:04:05Z"}]}
     for store in ("single", "batched"):
         api.store(tenant, store)

@@ -22,6 +22,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "POST /v1/stores/{store}/conversations": ("write",),
     "POST /v1/stores/{store}/memories:batch": ("write",),
     "POST /v1/stores/{store}/reads": ("read",),
+    "POST /v1/stores/{store}/searches": ("read",),
     "GET /v1/stores/{store}/records": ("read",),
     "GET /v1/stores/{store}/records/{id}": ("read",),
     "GET /v1/stores/{store}/records/{id}/messages": ("read",),
@@ -61,6 +62,7 @@ BODIES = {
     "conversations": {"sessionId": "s", "messages": [{"role": "user", "content": "x"}]},
     "memories:batch": {"items": [{"text": "x"}]},
     "reads": {"question": "x"},
+    "searches": {"query": "x"},
     "erasures": {"sessionId": "s"},
     "imports": {"size": 3},
 }

@@ -6,15 +6,18 @@ import httpx
 import psycopg
 import pytest
 
+from core.models import builtin
 from tests.contract.server import ALL, Api, running
 
-DEFAULT = {
+DEFAULT: dict[str, object] = {
     "version": 1,
     "strategy": "simple",
     "policy": dict.fromkeys(("planning", "screening", "judging", "coverage", "looping", "consolidation"), False),
-    "index": {"version": 1, "lexical": True},
+    "index": {"version": 2, "lexical": True, "entities": True, "temporal": True},
     "view": {"maxItems": 16, "order": "time"},
 }
+if builtin.installed():
+    DEFAULT["embedding"] = "builtin"
 
 
 def test_a_store_is_made_shown_replaced_and_listed(client: httpx.Client) -> None:
@@ -62,7 +65,8 @@ def test_if_match_is_honoured(client: httpx.Client) -> None:
     [
         ({"versoin": 1}, "versoin"),
         ({"judge": "jev"}, "judge"),
-        ({"index": {"version": 2}}, "index.version"),
+        ({"index": {"version": 3}}, "index.version"),
+        ({"index": {"supersedes": True}}, "index.supersedes"),
         ({"view": {"maxItems": 17}}, "view.maxItems"),
         ({"modelCache": "a"}, "modelCache"),
         ([], "body"),

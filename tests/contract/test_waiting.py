@@ -8,6 +8,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+import redis
 
 from core.errors import DocumentExists, Unavailable
 from tests.conftest import TestDatabase
@@ -19,10 +20,11 @@ READ = "/v1/stores/journal/reads"
 VIEW = {"revision": 0, "items": []}
 
 
-def post(client: httpx.Client, path: str, wait: int | None = 20, **headers: str) -> "Future[httpx.Response]":
+def post(client: httpx.Client, path: str, wait: int | None = 20, key: str | None = None) -> "Future[httpx.Response]":
     """Sends in another thread, since the answer comes only when the test has ended the job."""
-    if wait is not None:
-        headers["Prefer"] = f"wait={wait}"
+    headers = {} if wait is None else {"Prefer": f"wait={wait}"}
+    if key is not None:
+        headers["Idempotency-Key"] = key
     pool = ThreadPoolExecutor(1)
     body = {"text": "x"} if path == WRITE else {"question": "x"}
     sent = pool.submit(client.post, path, json=body, headers=headers)
@@ -63,6 +65,18 @@ def test_without_redis_answers_come_from_the_rows(database: TestDatabase, tenant
         finish(api, tenant, open_job(api, tenant), result=VIEW, tell=False)
         assert sent.result(10).json() == VIEW
         assert client.post(WRITE, json={"text": "x"}).status_code == 202
+
+
+def test_answers_come_by_message_again_after_redis_was_lost(api: Api, client: httpx.Client, tenant: UUID) -> None:
+    channel = f"muniment:answer:{api.services.waiter.id}"
+    with redis.Redis.from_url(api.settings.secret("redis_url"), socket_timeout=5) as server:
+        assert server.client_kill_filter(_type="pubsub") == 1
+        until(lambda: server.pubsub_numsub(channel)[0][1] == 1)
+    sent = post(client, READ)
+    finish(api, tenant, open_job(api, tenant), result=VIEW)
+    began = time.monotonic()
+    assert sent.result(20).json() == VIEW
+    assert time.monotonic() - began < 0.9, "it came by the poll, not by the message"
 
 
 def test_a_wait_that_ends_first_answers_202_and_the_job_goes_on(api: Api, client: httpx.Client, tenant: UUID) -> None:
@@ -124,7 +138,12 @@ def test_a_wait_that_cannot_be_read_is_refused(client: httpx.Client) -> None:
 def hang_up(api: Api, tenant: UUID, path: str, body: dict[str, str], **headers: str) -> UUID:
     """Sends a request that waits, and closes the connection once its job is there; the job's id."""
     text = json.dumps(body)
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {api.key(tenant)}", f"Content-Length: {len(text)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: x",
+        f"Authorization: Bearer {api.key(tenant)}",
+        f"Content-Length: {len(text)}",
+    ]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"Prefer": "wait=60", **headers}.items()]
     host, port = api.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -188,7 +207,7 @@ def test_a_202_after_a_wait_is_repeated_too(api: Api, client: httpx.Client, tena
 
 
 def test_a_result_is_repeated(api: Api, client: httpx.Client, tenant: UUID) -> None:
-    sent = post(client, WRITE, **{"Idempotency-Key": "a"})
+    sent = post(client, WRITE, key="a")
     job = open_job(api, tenant)
     early = keyed(client, "a")
     assert early.status_code == 409
@@ -203,7 +222,7 @@ def test_a_result_is_repeated(api: Api, client: httpx.Client, tenant: UUID) -> N
 
 
 def test_a_problem_is_repeated(api: Api, client: httpx.Client, tenant: UUID) -> None:
-    sent = post(client, WRITE, **{"Idempotency-Key": "a"})
+    sent = post(client, WRITE, key="a")
     finish(api, tenant, open_job(api, tenant), "failed", error=DocumentExists().as_json())
     first = sent.result(20)
     again = keyed(client, "a")

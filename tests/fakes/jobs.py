@@ -55,14 +55,19 @@ class Jobs:
         if store is None and queue.startswith("write."):
             store = "journal"
         text = json.dumps({} if body is None else body) if payload is None else payload
+        request = {
+            "tenant": str(self.tenant), "job": str(job or uuid7()), "store": store, "kind": kind, "queue": queue,
+            "document": document, "deadline": deadline, "keep": keep, "attempts": max_attempts,
+            "route": "test" if key else None, "key": key and key[0], "body": key and key[1].hex(),
+            "answered": answered, "inflight": inflight,
+        }  # fmt: skip
         with self.database.app.direct() as tx:
             row = tx.row(
                 "accept_jobs",
-                tenants=[self.tenant], jobs=[job or uuid7()], stores=[store], kinds=[kind], queues=[queue],
-                payloads=[text], document_ids=[document], deadlines=[deadline], keeps=[keep],
-                max_attempts=[max_attempts], waiters=[None], traces=[None], routes=["test" if key else None],
-                keys=[key and key[0]], body_hashes=[key and key[1]], answers=[answered], inflight=[inflight],
-            )  # fmt: skip
+                requests=json.dumps([request]),
+                payloads=[text],
+                resend=30.0,
+            )
         assert row is not None
         return row
 
@@ -178,12 +183,20 @@ class Jobs:
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def run_out(self, job: UUID | None = None) -> None:
-        """The clock that this job (or every job) waits for runs out: its lease, its delay, its wake-up, its retention."""
+        """The clock that this job (or every unfinished one) waits for runs out: its lease, its delay, its wake-up."""
         execute(
             self.database.admin,
-            "update jobs set due_at = now() - interval '1 s' where due_at is not null and (%s::uuid is null or job_id = %s)",
+            "update jobs set due_at = now() - interval '1 s' where due_at is not null and finished_at is null "
+            "and (%s::uuid is null or job_id = %s)",
             job, job,
         )  # fmt: skip
+
+    def hurry(self) -> None:
+        """Every delay and every owed wake-up is due now; leases of what runs are left alone."""
+        execute(
+            self.database.admin,
+            "update jobs set due_at = now() where state in ('queued', 'deferred') and due_at is not null",
+        )
 
     def shift(self, seconds: float) -> None:
         """All that was written so far is this much older."""

@@ -1,11 +1,12 @@
 """`muniment demo`: the real command, from nothing to evidence, and nothing left behind."""
 
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli import COMMAND, all_gone, environment
+from tests.cli import COMMAND, all_gone, environment, eventually
 from tests.services import short_folder
 
 SECONDS = 90  # the bar is for an idle machine with two cores
@@ -50,6 +51,19 @@ def test_a_demo_that_fails_says_why_keeps_its_folder_and_leaves_nothing_running(
         kept = next(path for path in folder.iterdir() if path.name.startswith("muniment-demo-"))
         assert f"Nothing is left running. Data and logs are kept in {kept}" in done.stderr
         assert all_gone(kept)
+
+
+@pytest.mark.chaos
+def test_ctrl_c_ends_the_demo_and_removes_its_folder() -> None:
+    with short_folder() as folder:
+        process = subprocess.Popen(
+            [*COMMAND, "demo"], env={**environment(), "TMPDIR": str(folder)}, cwd="/", stdout=subprocess.DEVNULL
+        )
+        with process:
+            assert eventually(lambda: any(folder.glob("*/logs/relay.log")))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(40) == 130
+        assert list(folder.iterdir()) == []
 
 
 BROKEN = """

@@ -1,5 +1,6 @@
 """The exporter: right ages whatever else waits, zeros when empty, nothing at all when it does not know (C2, N1, N3, S39)."""
 
+import threading
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
@@ -7,12 +8,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from core.clock import monotonic
 from core.ids import uuid7
+from core.jobs.backlog import QueueBacklog
 from core.settings import Settings, load
 from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
 from tests.rows import ago, execute, insert_jobs
-from workers.exporter import QUEUE_GAUGES, Exporter, Snapshot
+from workers.exporter import QUEUE_GAUGES, BacklogCollector, Exporter, Snapshot
 from workers.queues import KINDS, LANES
 
 Samples = dict[tuple[str, str], float]
@@ -179,6 +182,38 @@ def test_a_snapshot_serves_for_a_second(database: TestDatabase, tenant: UUID, mo
         first = scrape(exporter.port)
         insert_jobs(database.admin, tenant, "read.interactive", 1)
         assert scrape(exporter.port) == first
+
+
+def test_a_late_snapshot_serves_the_next_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.exporter.ANSWER_SECONDS", 0.01)
+    go = threading.Event()
+    read = threading.Event()
+
+    def slow() -> Snapshot:
+        assert go.wait(10)
+        read.set()
+        return Snapshot([QueueBacklog("read.bulk", 7, 1, 0, 0, 0, 0, 0, 0, 0)], [], monotonic(), 0, 5)
+
+    collector = BacklogCollector(slow)
+
+    def ready_jobs() -> list[float]:
+        return [
+            s.value for family in collector.collect() if family.name == "muniment_ready_jobs" for s in family.samples
+        ]
+
+    try:
+        assert ready_jobs() == []
+        assert collector.problems() == ["Postgres did not answer in time"]
+        go.set()
+        assert read.wait(10)
+        deadline = monotonic() + 10
+        while not (found := ready_jobs()):
+            assert monotonic() < deadline
+        assert found == [7]
+        assert collector.problems() == []
+    finally:
+        go.set()
+        collector.close()
 
 
 def test_series_do_not_grow_with_tenants_jobs_or_process_names(

@@ -209,17 +209,14 @@ def test_the_app_role_passes_the_check(database: TestDatabase) -> None:
     [("owner", "owner"), ("relay", "every tenant"), ("superuser", "superuser"), ("bypass", "BYPASSRLS")],
 )
 def test_any_other_role_is_refused(database: TestDatabase, role: str, reason: str) -> None:
-    if role == "superuser":
-        dsn = database.admin
-    elif role == "bypass":
-        name = f"bypass_{uuid7().hex[:12]}"
-        execute(database.admin, f"create role {name} login password 'x' bypassrls")
-        dsn = database.server.dsn(name, "x", database.name)
-    else:
-        dsn = database.dsn(role)
+    made = f"bypass_{uuid7().hex[:12]}"
+    execute(database.admin, f"create role {made} login password 'x' bypassrls")
+    dsn = {"superuser": database.admin, "bypass": database.server.dsn(made, "x", database.name)}.get(role)
     try:
-        with Database(dsn, name="test-check", size=1) as db, pytest.raises(SettingsError, match=reason):
+        with (
+            Database(dsn or database.dsn(role), name="test-check", size=1) as db,
+            pytest.raises(SettingsError, match=reason),
+        ):
             check_app_role(db)
     finally:
-        if role == "bypass":
-            execute(database.admin, f"drop role {name}")
+        execute(database.admin, f"drop role {made}")

@@ -16,7 +16,7 @@ from tests.cli import all_gone, eventually
 from tests.services import short_folder
 from workers.embedded.datadir import DataDir
 from workers.embedded.errors import CannotStart
-from workers.embedded.stack import Stack
+from workers.embedded.stack import API_PORT, EXPORTER_PORT, Stack
 from workers.queues import GROUPS
 
 
@@ -148,6 +148,20 @@ def test_a_process_that_cannot_start_is_named_with_its_log_and_nothing_stays() -
             stack.start()
         assert stack.processes == []
         assert all_gone(folder / "data")
+
+
+def test_who_loses_its_port_to_another_server_is_moved_and_a_stranger_is_never_taken_for_it(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if both looked at the same moment: the ports were free, and `stack` took them first.
+    monkeypatch.setattr("workers.embedded.stack._port", lambda usual: int(taken[usual].rpartition(":")[2]))
+    addresses = {process.name: process.address for process in stack.processes}
+    taken = {API_PORT: addresses["api"], EXPORTER_PORT: addresses["exporter"]}
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=()) as second:
+        moved = {process.name: process.address for process in second.processes}
+        assert moved["api"] != addresses["api"]
+        assert moved["exporter"] != addresses["exporter"]
+        assert ask(second, "/stores", second.key)["items"][0]["name"] == "journal"
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

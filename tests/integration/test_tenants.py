@@ -32,7 +32,7 @@ def test_a_new_tenant_has_its_defaults_and_the_store_journal(database: TestDatab
     }
     with database.app.tenant(tenant.id) as tx:
         journal = stores.get_store(tx, tenant.id, "journal")
-    assert journal.config["index"] == {"version": 1, "lexical": True}
+    assert journal.config["index"] == {"version": 2, "lexical": True, "entities": True, "temporal": True}
     assert journal.revision == 0
 
 

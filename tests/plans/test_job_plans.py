@@ -7,7 +7,8 @@ number of pages.
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -105,7 +106,7 @@ def fill(connection: Connection[Any]) -> None:
 
 def subject(connection: Connection[Any], role: Connection[Any]) -> Jobs:
     """One tenant's jobs; where there are none yet, ids that no row has."""
-    tenant, store = connection.execute("select tenant_id, store_id from stores order by 1 limit 1").fetchone() or ()
+    ((tenant, store),) = connection.execute("select tenant_id, store_id from stores order by 1 limit 1").fetchall()
     ids: dict[str, UUID] = dict(
         connection.execute(
             """select distinct on (kind) kind, job_id from jobs where tenant_id = %s and finished_at is null
@@ -146,18 +147,16 @@ STATEMENTS: dict[str, tuple[str, str, int, int]] = {
     ),
     "accept_read": (
         "app",
-        """select * from accept_jobs(array[%(tenant)s]::uuid[], array[gen_random_uuid()], array['journal'], array['read'],
-             array['read.interactive'], array['{}'], array[null]::text[], array[45], array[60], array[5]::smallint[],
-             array[null]::text[], array[null]::text[], array[null]::text[], array[null]::text[], array[null]::bytea[],
-             array[null]::smallint[], array[16])""",
+        """select * from accept_jobs(jsonb_build_array(jsonb_build_object('tenant', %(tenant)s, 'job', gen_random_uuid(),
+             'store', 'journal', 'kind', 'read', 'queue', 'read.interactive', 'deadline', 45, 'keep', 60, 'attempts', 5,
+             'inflight', 16)), array['{}'], '30 s')""",
         60, 1,
     ),
     "accept_write": (
         "app",
-        """select * from accept_jobs(array[%(tenant)s]::uuid[], array[gen_random_uuid()], array['journal'], array['write'],
-             array['write.interactive'], array['{}'], array['doc-1'], array[60], array[60], array[5]::smallint[],
-             array[null]::text[], array[null]::text[], array['r'], array['k'], array['\\x00']::bytea[],
-             array[null]::smallint[], array[16])""",
+        """select * from accept_jobs(jsonb_build_array(jsonb_build_object('tenant', %(tenant)s, 'job', gen_random_uuid(),
+             'store', 'journal', 'kind', 'write', 'queue', 'write.interactive', 'document', 'doc-1', 'keep', 60,
+             'attempts', 5, 'route', 'r', 'key', 'k', 'body', '00', 'inflight', 16)), array['{}'], '30 s')""",
         90, 1,
     ),
     "finish_job": (
@@ -187,48 +186,51 @@ def run(jobs: Jobs, name: str) -> Cost:
     return jobs.cost(statement, **{key: value for key, value in values.items() if f"%({key})s" in statement})
 
 
+@dataclass
+class Costs:
+    """By statement. `kept`: by plans made while `jobs` was empty; `fresh`: in a new session, after ANALYZE."""
+
+    kept: dict[str, Cost]
+    fresh: dict[str, Cost]
+
+
 @pytest.fixture(scope="module")
-def sessions(server: Callable[[str], str]) -> Iterator[dict[str, Jobs]]:
-    """Sessions that planned everything while `jobs` was empty; then it grew, and nobody analysed it."""
-    with psycopg.connect(server("owner"), autocommit=True) as owner:
+def costs(server: Callable[[str], str]) -> Iterator[Costs]:
+    """Measured in one go, so that no test's ANALYZE mends another's plans."""
+    roles = ("app", "relay", "exporter")
+    with ExitStack() as stack:
+        owner = stack.enter_context(psycopg.connect(server("owner"), autocommit=True))
         prepare(owner)
-        roles = {role: psycopg.connect(server(role), autocommit=True) for role in ("app", "relay", "exporter")}
-        try:
-            empty = {role: subject(owner, connection) for role, connection in roles.items()}
-            for name, (role, *_) in STATEMENTS.items():
-                for _ in range(8):  # from the sixth on a generic plan may be kept
-                    run(empty[role], name)
-            fill(owner)
-            jobs = subject(owner, roles["app"])
-            yield {
-                role: Jobs(connection, jobs.tenant, jobs.store, jobs.read, jobs.write, jobs.running, jobs.token)
-                for role, connection in roles.items()
-            }
-        finally:
-            for connection in roles.values():
-                connection.close()
+        old = {role: stack.enter_context(psycopg.connect(server(role), autocommit=True)) for role in roles}
+        for name, (role, *_) in STATEMENTS.items():
+            for _ in range(8):  # from the sixth on a generic plan may be kept
+                run(subject(owner, old[role]), name)
+        fill(owner)
+        jobs = subject(owner, old["app"])
+        kept = {name: least(replace(jobs, connection=old[role]), name) for name, (role, *_) in STATEMENTS.items()}
+        owner.execute("analyze jobs")
+        new = {role: stack.enter_context(psycopg.connect(server(role), autocommit=True)) for role in roles}
+        fresh = {name: least(replace(jobs, connection=new[role]), name) for name, (role, *_) in STATEMENTS.items()}
+        yield Costs(kept, fresh)
 
 
-def check(jobs: Jobs, name: str) -> None:
+def least(jobs: Jobs, name: str) -> Cost:
+    """Of two runs, since the first may read the catalogue too."""
+    return min(run(jobs, name), run(jobs, name), key=lambda cost: cost.pages)
+
+
+def check(name: str, cost: Cost) -> None:
     _, _, pages, rows = STATEMENTS[name]
-    cost = run(jobs, name)
     assert cost.scans == 0, f"{name} read the whole of jobs: {cost}"
     assert cost.rows >= rows, f"{name} found too little: the test measures nothing: {cost}"
     assert cost.pages <= pages, f"{name} touched too many pages: {cost}"
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_a_plan_made_on_an_empty_table_serves_a_large_one(sessions: dict[str, Jobs], name: str) -> None:
-    check(sessions[STATEMENTS[name][0]], name)
+def test_a_plan_made_on_an_empty_table_serves_a_large_one(costs: Costs, name: str) -> None:
+    check(name, costs.kept[name])
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_a_large_table_is_not_read_whole(sessions: dict[str, Jobs], server: Callable[[str], str], name: str) -> None:
-    role = STATEMENTS[name][0]
-    with psycopg.connect(server("owner"), autocommit=True) as owner:
-        owner.execute("analyze jobs")
-    with psycopg.connect(server(role), autocommit=True) as fresh:
-        known = sessions[role]
-        jobs = Jobs(fresh, known.tenant, known.store, known.read, known.write, known.running, known.token)
-        run(jobs, name)  # a new session reads the catalogue first
-        check(jobs, name)
+def test_a_large_table_is_not_read_whole(costs: Costs, name: str) -> None:
+    check(name, costs.fresh[name])

@@ -6,9 +6,21 @@ import pytest
 import rfc8785
 
 from core.errors import InvalidRequest
-from core.tenants.config import FLAGS, ROUTES, effective, parse_config, policy_hash
+from core.models import builtin
+from core.tenants.config import FLAGS, LAYERED, ROUTES, effective, parse_config, policy_hash
 
 POLICY = dict.fromkeys(FLAGS, False)
+
+
+@pytest.fixture(autouse=True)
+def no_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "installed", lambda: False)
+
+
+@pytest.fixture
+def embedding(no_embedding: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "installed", lambda: True)
+
 
 REFUSED = [
     ([], "body"),
@@ -28,9 +40,10 @@ REFUSED = [
     ({"judge": {"kind": "jev", "model": "jev-latest", "keyEnv": "AWS_SECRET"}}, "judge"),
     ({"consolidator": "big"}, "consolidator"),
     ({"embedding": "builtin"}, "embedding"),
-    ({"index": {"version": 2, "lexical": True}}, "index.version"),
+    ({"embedding": "nomic"}, "embedding"),
+    ({"embedding": {"kind": "ollama", "url": "http://127.0.0.1:1"}}, "embedding"),
     ({"index": {"version": 3}}, "index.version"),
-    *[({"index": {"version": 1, route: True}}, f"index.{route}") for route in ROUTES],
+    *[({"index": {"version": 1, route: True}}, f"index.{route}") for route in LAYERED],
     ({"index": {"lexcal": True}}, "index.lexcal"),
     ({"view": {"maxItems": 0}}, "view.maxItems"),
     ({"view": {"maxItems": 17}}, "view.maxItems"),
@@ -57,12 +70,12 @@ def test_what_cannot_work_is_refused_naming_the_field(body: object, field: str) 
 
 def test_every_problem_is_named_at_once() -> None:
     with pytest.raises(InvalidRequest) as refused:
-        parse_config({"strategy": "memory-agent/v1", "judge": "j", "index": {"version": 2, "recency": True}})
+        parse_config({"strategy": "memory-agent/v1", "judge": "j", "index": {"relations": True, "supersedes": True}})
     assert [problem.field for problem in refused.value.fields] == [
         "strategy",
         "judge",
-        "index.version",
-        "index.recency",
+        "index.relations",
+        "index.supersedes",
     ]
 
 
@@ -78,7 +91,7 @@ def test_a_store_made_without_a_configuration_has_the_defaults_written_out() -> 
         "version": 1,
         "strategy": "simple",
         "policy": POLICY,
-        "index": {"version": 1, "lexical": True},
+        "index": {"version": 2, "lexical": True, "entities": True, "temporal": True},
         "view": {"maxItems": 16, "order": "time"},
     }
 
@@ -97,6 +110,11 @@ def test_defaults_come_key_by_key() -> None:
     assert effective(config)["view"] == {"maxItems": 4, "order": ""}
     assert effective(config)["policy"] == POLICY
     assert effective(config)["index"] == {"version": 1, "lexical": True}
+
+
+def test_every_route_that_needs_no_layer_can_be_turned_on() -> None:
+    index = {"version": 2, "lexical": True} | {route: True for route in ROUTES if route not in LAYERED}
+    assert effective(parse_config({"index": index}))["index"] == index
 
 
 def test_the_effective_configuration_is_accepted_again_and_stays_the_same() -> None:
@@ -119,3 +137,20 @@ def test_the_policy_hash_leaves_out_what_changes_no_answer() -> None:
     assert policy_hash(slow) == policy_hash(fast) != hashed
     assert policy_hash({**plain, "view": {"maxItems": 15, "order": ""}}) != hashed
     assert policy_hash({**plain, "view": {"maxItems": 16, "order": "time"}}) != hashed
+
+
+@pytest.mark.usefixtures("embedding")
+def test_the_built_in_embedding_is_the_default_where_it_is_installed() -> None:
+    for config in (None, parse_config({}), parse_config({"embedding": "builtin"})):
+        assert effective(config)["embedding"] == "builtin"
+    none = effective(parse_config({"embedding": None}))
+    assert none["embedding"] is None
+    assert effective(parse_config(none)) == none
+    with pytest.raises(InvalidRequest, match="no profile 'nomic' is granted"):
+        parse_config({"embedding": "nomic"})
+
+
+def test_an_embedding_that_is_not_installed_says_what_to_install() -> None:
+    assert "embedding" not in effective(None)
+    with pytest.raises(InvalidRequest, match=r'pip install "muniment\[embeddings\]"'):
+        parse_config({"embedding": "builtin"})

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.archives.model import Conversation, Part, Skipped
 from core.archives.parts import parts
-from core.archives.run import Run, advance, end, load_run
+from core.archives.run import Run, advance, count_in, end, load_run
 from core.archives.service import open_checked
 from core.archives.uploads import Upload, open_upload
 from core.clock import monotonic, now
@@ -24,11 +24,12 @@ from core.text import size
 from workers.actors.work import Work
 from workers.queues import BULK, queue_name
 
-BATCH_PARTS = 100
+BATCH_PARTS = 200
 BATCH_BYTES = 2 * MIB
-CHILDREN = 32
-"""The most children that are out at once, and the most of their bytes; one conversation may go beyond either."""
-CHILDREN_BYTES = 32 * MIB
+CHILDREN = 50
+"""The most children that are out at once, and the most of their bytes; one conversation may go beyond either. Each time the
+job is woken it reads the archive anew up to its place: fewer would cost more reading."""
+CHILDREN_BYTES = 64 * MIB
 ITEMS = 1_000
 """After this many items the place is stored even when they gave nothing to write."""
 LAST_SHARE = 0.1
@@ -101,6 +102,7 @@ def _store(work: Work, run: Run, payloads: dict[UUID, str] | None = None, then_i
     """Counts, place and new children in one transaction, if the job and the import are still ours. Raises LeaseLost."""
     claim = work.claim
     item = run.next_item if then_item is None else then_item
+    report = dumps(run.tally.stored())  # before the job's row is locked: children that end wait for it
     with work.db.tenant(claim.tenant_id) as tx:
         held = tx.run(
             "set_progress", tenant=claim.tenant_id, job=claim.job_id, token=claim.lease_token,
@@ -110,7 +112,7 @@ def _store(work: Work, run: Run, payloads: dict[UUID, str] | None = None, then_i
             raise LeaseLost("the job was cancelled or taken over")
         if payloads:
             _add_children(tx, work, payloads)
-        if not advance(tx, run, item):
+        if not advance(tx, run, item, report):
             raise _Stopped
     run.next_item = item
 
@@ -190,8 +192,15 @@ class _Split:
         return self._work.hold.deadline - monotonic() < LAST_SHARE * run_seconds
 
     def _room(self) -> bool:
+        """Whether more children may go out; those that have ended meanwhile make room."""
+        if self._full():
+            with self._work.db.tenant(self._run.tenant_id) as tx:
+                count_in(tx, self._run)
+        return not self._full()
+
+    def _full(self) -> bool:
         tally = self._run.tally
-        return len(tally.sent) < CHILDREN and tally.waiting_bytes() < CHILDREN_BYTES
+        return len(tally.sent) >= CHILDREN or tally.waiting_bytes() >= CHILDREN_BYTES
 
     def _send(self, raw: Upload) -> bool:
         """Makes children of what is pending and moves the import's place; whether this run may go on."""

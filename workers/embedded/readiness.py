@@ -3,6 +3,7 @@
 import http.client
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from threading import Event
 
 from core.clock import monotonic
@@ -12,6 +13,7 @@ from workers.embedded.process import Child
 
 PROBE_S = 2.0
 POLL_S = 0.05
+LISTENING = "0A"
 PATHS = ("/metrics", "/readyz")  # in this order: the exporter is ready once it could be scraped
 
 
@@ -27,7 +29,7 @@ def await_all(processes: Mapping[str, tuple[Child, str]], db: Database, timeout:
         for name, (child, address) in list(waiting.items()):
             if (status := child.poll()) is not None:
                 raise CannotStart(f"{name} ended at once with status {status}. {child.tail()}")
-            if all(answers(address, path) for path in PATHS) if address else child.pid in working:
+            if _serves(child.pid, address) if address else child.pid in working:
                 del waiting[name]
         if not waiting:
             return
@@ -37,7 +39,27 @@ def await_all(processes: Mapping[str, tuple[Child, str]], db: Database, timeout:
         Event().wait(POLL_S)
 
 
-def answers(address: str, path: str) -> bool:
+def _serves(pid: int, address: str) -> bool:
+    """Whether this very process answers there: another stack may have taken the port first, and would answer too."""
+    return _listens(pid, int(address.rpartition(":")[2])) and all(_answers(address, path) for path in PATHS)
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether the process itself listens on the TCP port; True where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/net/tcp").read_text("ascii").splitlines()[1:]
+        entries = [line.split() for line in lines]  # 1: address:port in hexadecimal, 3: state, 9: inode
+        sockets = {
+            f"socket:[{entry[9]}]"
+            for entry in entries
+            if entry[3] == LISTENING and int(entry[1].rpartition(":")[2], 16) == port
+        }
+        return any(str(file.readlink()) in sockets for file in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:  # no /proc, or the process has ended or closed a file meanwhile
+        return not Path("/proc/self").exists()
+
+
+def _answers(address: str, path: str) -> bool:
     """Whether `GET path` at `host:port` says 200."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=PROBE_S)

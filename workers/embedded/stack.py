@@ -8,19 +8,19 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from core.clock import monotonic
-from core.settings import child_environment
+from core.settings import PREFIX, child_environment
 from core.store.database import Database
 from core.store.migrate import bootstrap, migrate
 from workers.embedded.datadir import DataDir, Running, read_key
 from workers.embedded.errors import CannotStart
 from workers.embedded.firsttenant import make_first_tenant
-from workers.embedded.ports import LOOPBACK, free_port, is_free
+from workers.embedded.ports import ATTEMPTS, LOOPBACK, free_port, is_free
 from workers.embedded.postgres import Postgres
 from workers.embedded.process import KILL_S, Child
 from workers.embedded.readiness import await_all
@@ -52,16 +52,22 @@ class Process:
 
 @dataclass(slots=True)
 class _Own:
-    """One of our own processes. `deaths` counts those in a row; `again_at`: when it may start again."""
+    """One of our own processes. `bind` is the setting that its address goes into, when it has one. `deaths` counts those
+    in a row; `again_at`: when it may start again."""
 
     command: list[str]
     environment: dict[str, str]
-    address: str
     log: Path
+    address: str = ""
+    bind: str = ""
     child: Child | None = None
     since: float = 0.0
     deaths: int = 0
-    again_at: float | None = field(default=None)
+    again_at: float | None = None
+
+    def listen_on(self, port: int) -> None:
+        self.address = f"{LOOPBACK}:{port}"
+        self.environment[f"{PREFIX}{self.bind.upper()}"] = self.address
 
     def launch(self) -> None:
         command = [sys.executable, "-P", "-m", "api.cli.main", *self.command]
@@ -101,7 +107,6 @@ class Stack:
         self.postgres = self._make_postgres()
         self.valkey = self._make_valkey()
         self._passwords: dict[str, str] = {}
-        self._api_address = ""
         self._own: dict[str, _Own] = {}
 
     # -- where it is ---------------------------------------------------------------------------------------------------
@@ -111,7 +116,7 @@ class Stack:
         """The API's address, without a path. Raises RuntimeError for a stack without API."""
         if not self._with_api:
             raise RuntimeError("this stack has no API")
-        return f"http://{self._api_address}"
+        return f"http://{self._own['api'].address}"
 
     @property
     def redis_url(self) -> str:
@@ -154,7 +159,8 @@ class Stack:
         """Returns when everything answers. On any error, Ctrl-C included, nothing is left running."""
         self.data.take()
         try:
-            self._api_address = f"{LOOPBACK}:{self._api_port()}"
+            if self._port is not None and not is_free(self._port):
+                raise CannotStart(f"Port {self._port} is taken: choose another with --port, or leave it out.")
             self.postgres.start()
             self.valkey.start()
             self._passwords = self.data.passwords()
@@ -171,7 +177,7 @@ class Stack:
                 if own.log.exists() and own.log.stat().st_size > LOG_BYTES:
                     os.truncate(own.log, 0)
                 own.launch()
-            self.await_ready()
+            self._await_first_ready()
             url = self.url if self._with_api else ""
             self.data.announce(Running(os.getpid(), url, self.database_url("owner"), self.redis_url))
         except BaseException:
@@ -258,18 +264,18 @@ class Stack:
     def _plan(self) -> dict[str, _Own]:
         plan: dict[str, _Own] = {}
         if self._with_api:
-            more = {"database_operator_url": self.database_url("relay"), "bind": self._api_address}
-            plan["api"] = self._process("api", ["api"], "app", self._api_address, more)
+            plan["api"] = self._process("api", ["api"], "app", {"database_operator_url": self.database_url("relay")})
+            plan["api"].bind = "bind"
+            plan["api"].listen_on(self._port or _port(API_PORT))
         for group in self._groups:
             plan[group.name] = self._process(group.name, ["worker", group.name], "app")
         plan["relay"] = self._process("relay", ["relay"], "relay")
-        address = f"{LOOPBACK}:{EXPORTER_PORT if is_free(EXPORTER_PORT) else free_port()}"
-        plan["exporter"] = self._process("exporter", ["exporter"], "exporter", address, {"exporter_bind": address})
+        plan["exporter"] = self._process("exporter", ["exporter"], "exporter")
+        plan["exporter"].bind = "exporter_bind"
+        plan["exporter"].listen_on(_port(EXPORTER_PORT))
         return plan
 
-    def _process(
-        self, name: str, command: list[str], role: str, address: str = "", more: Mapping[str, str] | None = None
-    ) -> _Own:
+    def _process(self, name: str, command: list[str], role: str, more: Mapping[str, str] | None = None) -> _Own:
         environment = child_environment(
             **{
                 "database_url": self.database_url(role),
@@ -281,14 +287,34 @@ class Stack:
                 **self._extra.get(name, {}),
             }
         )
-        return _Own(command, environment, address, self.data.log(name))
+        return _Own(command, environment, self.data.log(name))
 
-    def _api_port(self) -> int:
-        if self._port is not None:
-            if not is_free(self._port):
-                raise CannotStart(f"Port {self._port} is taken: choose another with --port, or leave it out.")
-            return self._port
-        return API_PORT if is_free(API_PORT) else free_port()
+    def _await_first_ready(self) -> None:
+        """As `await_ready`; who finds its port taken meanwhile is moved to another, unless a person chose that port."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                self.await_ready()
+            except CannotStart:
+                if not self._move():
+                    raise
+            else:
+                return
+        self.await_ready()
+
+    def _move(self) -> bool:
+        moved = False
+        for name, own in self._own.items():
+            chosen = name == "api" and self._port is not None
+            dead = own.child is not None and own.child.poll() is not None
+            if own.bind and dead and not chosen and not is_free(int(own.address.rpartition(":")[2])):
+                own.listen_on(free_port())
+                own.launch()
+                moved = True
+        return moved
+
+
+def _port(usual: int) -> int:
+    return usual if is_free(usual) else free_port()
 
 
 def _ended(status: int) -> str:

@@ -1,0 +1,1 @@
+"""Models: what turns text into vectors. Everything that calls out over HTTP is here."""
