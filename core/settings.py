@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     resend_seconds: float = Field(default=30.0, ge=12, le=3600)
     """A wake-up is sent again after max(this, 3 × the queue's p95 wait): at least 12 s, so at most 5 sends a job a minute."""
     max_attempts: int = Field(default=5, ge=1, le=100)
-    max_crashes: int = Field(default=3, ge=1, le=100)
+    max_crashes: int = Field(default=3, ge=3, le=100)
     inflight_interactive: int = Field(default=16, ge=1, le=10_000)
     inflight_bulk: int = Field(default=4, ge=1, le=10_000)
     read_deadline_seconds: int = Field(default=45, ge=1, le=300)

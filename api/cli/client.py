@@ -106,6 +106,19 @@ class Client:
             sleep(BACK_OFF_S * 2 ** (attempt - 1))
         raise AssertionError("the last try returns or raises")
 
+    def stream(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """The parts of a long answer as they come. Raises Unavailable when it breaks off."""
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        limits = httpx.Timeout(self._timeout, connect=self._connect_timeout)
+        try:
+            with self._http.stream("GET", path, params=params, timeout=limits) as response:
+                if response.status_code >= BAD_REQUEST:
+                    response.read()
+                    _accepted(response)
+                yield from response.iter_raw()
+        except httpx.TransportError as error:
+            raise Unavailable(f"{self.url}: {type(error).__name__} {error}".strip()) from error
+
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         return self.send("GET", path, query=query).json()
 

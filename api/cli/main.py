@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from api.cli import importing, index, jobs, keys, memories, processes, queues, records, searching, stores, tenants
+from api.cli import (
+    importing,
+    index,
+    jobs,
+    keys,
+    memories,
+    processes,
+    queues,
+    records,
+    searching,
+    stores,
+    tenants,
+    verifying,
+)
 from api.cli.demo import demo
 from api.cli.doctor import doctor
 from api.cli.up import up
@@ -45,6 +58,8 @@ app.command(rich_help_panel=HERE)(demo)
 app.command(rich_help_panel=CLIENT)(memories.write)
 app.command(rich_help_panel=CLIENT)(memories.read)
 app.command(rich_help_panel=CLIENT)(searching.search)
+app.command(rich_help_panel=CLIENT)(verifying.export)
+app.command(rich_help_panel=CLIENT)(verifying.verify)
 app.command("import", rich_help_panel=CLIENT)(importing.import_archive)
 app.add_typer(records.app, name="records", rich_help_panel=CLIENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=CLIENT)

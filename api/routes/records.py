@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from api.auth import require
 from api.bodies import read_body
@@ -18,9 +18,11 @@ from core.jobs.model import JobRequest
 from core.jsontext import dumps
 from core.reading.model import REVISION_LARGEST
 from core.records.erasing import ErasureRequest, parse_erasure
+from core.records.exporting import export
 from core.records.reading import StoredRecord, get_messages, get_record, list_records
+from core.search.service import at_revision
 from core.tenants.keys import Principal
-from core.tenants.stores import store_id_of
+from core.tenants.stores import get_store, store_id_of
 from core.text import check_text
 from workers.queues import BULK
 
@@ -108,6 +110,28 @@ def messages(
         store_id = store_id_of(tx, principal.tenant, store)
         rows = get_messages(tx, principal.tenant, store_id, id, after=after[0], limit=limit + 1)
     return JSONResponse(page(rows, limit, route="messages", key=lambda row: [row["ordinal"]], show=lambda row: row))
+
+
+@router.get(
+    "/stores/{store}/export",
+    summary="Export all records",
+    responses={
+        200: {
+            "description": "A line a record: its canonical JSON, which its `sha256` is of",
+            "content": {"application/x-ndjson": {}},
+        },
+        **problems(),
+    },
+)
+def export_(request: Request, store: str, principal: Reader, revision: Revision = None) -> Response:
+    """Documents and blocks in the order they were written, each document before its blocks. `Muniment-Revision` is the
+    revision exported. A stream that could not be completed breaks off without its last chunk."""
+    db = Services.of(request).db
+    with db.tenant(principal.tenant) as tx:
+        found = get_store(tx, principal.tenant, store)
+    wanted = at_revision(revision, found.revision)
+    lines = export(db, principal.tenant, found.id, wanted)
+    return StreamingResponse(lines, headers={"Muniment-Revision": str(wanted)}, media_type="application/x-ndjson")
 
 
 @router.delete(

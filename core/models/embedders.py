@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 
 from core.models.builtin import Builtin, NotInstalled
-from core.models.embedding import PROFILES, Embedder, EmbeddingRefused, Profile, Provider, Vectors
-from core.models.served import Served
+from core.models.embedding import PROFILES, Embedder, EmbeddingRefused, Profile, Vectors
+from core.models.served import QUERY_SECONDS, Served
 
 
 class Embedders:
@@ -26,7 +26,7 @@ class Embedders:
     def of(self, profile: Profile) -> Embedder:
         with self._lock:
             if profile not in self._open:
-                self._open[profile] = Embedder(profile, self._provider(profile))
+                self._open[profile] = self._made(profile)
             return self._open[profile]
 
     def close(self) -> None:
@@ -35,8 +35,10 @@ class Embedders:
                 embedder.close()
             self._open.clear()
 
-    def _provider(self, profile: Profile) -> Provider:
-        return self._local if profile.kind == "builtin" else Served(profile)
+    def _made(self, profile: Profile) -> Embedder:
+        if profile.kind == "builtin":
+            return Embedder(profile, self._local)
+        return Embedder(profile, Served(profile), queries=Served(profile, QUERY_SECONDS))
 
 
 class _Local:

@@ -82,11 +82,14 @@ def _free(_: Sequence[str]) -> None:
 
 class Embedder:
     """A profile at work; for any number of threads. `charge` is called before each request and may refuse it by raising:
-    the place where a budget reserves."""
+    the place where a budget reserves. `queries`: what embeds those instead, less patiently."""
 
-    def __init__(self, profile: Profile, provider: Provider, charge: Charge = _free) -> None:
+    def __init__(
+        self, profile: Profile, provider: Provider, charge: Charge = _free, queries: Provider | None = None
+    ) -> None:
         self.profile = profile
         self._provider = provider
+        self._for_queries = queries or provider
         self._charge = charge
         self._queries: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = threading.Lock()
@@ -97,7 +100,8 @@ class Embedder:
         Raises EmbeddingUnavailable, EmbeddingRefused, BadReply."""
         prefix = self.profile.query_prefix if purpose == "query" else self.profile.document_prefix
         ready = [prefix + clean(text) for text in texts]
-        parts = [self._batch(ready[start : start + BATCH]) for start in range(0, len(ready), BATCH)]
+        provider = self._for_queries if purpose == "query" else self._provider
+        parts = [self._batch(provider, ready[start : start + BATCH]) for start in range(0, len(ready), BATCH)]
         if len({part.shape[1] for part in parts}) > 1:
             raise BadReply("the embedder changed the length of its vectors from one batch to the next")
         return np.concatenate(parts) if parts else np.empty((0, self.profile.dimensions or 0), np.float32)
@@ -119,10 +123,11 @@ class Embedder:
 
     def close(self) -> None:
         self._provider.close()
+        self._for_queries.close()
 
-    def _batch(self, texts: Sequence[str]) -> Vectors:
+    def _batch(self, provider: Provider, texts: Sequence[str]) -> Vectors:
         self._charge(texts)
-        vectors = self._provider.embed(texts)
+        vectors = provider.embed(texts)
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise BadReply(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
         wanted = self.profile.dimensions

@@ -15,6 +15,8 @@ READ_SECONDS = 60.0
 """Of silence; a batch on a slow machine takes its time."""
 REPLY_SECONDS = 120.0
 """Of a whole reply that trickles in."""
+QUERY_SECONDS = 5.0
+"""Of a query's silence, and of its whole reply: someone waits, and words alone answer too."""
 REPLY_BYTES = 64 * 1024 * 1024
 RETRY_AFTER_MOST = 300
 _BUSY = frozenset({408, 425, 429})
@@ -23,12 +25,15 @@ _BUSY = frozenset({408, 425, 429})
 class Served:
     """One server and model. Keeps connections open; `close` ends them. Redirects are not followed: the key would go along."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, seconds: float | None = None) -> None:
+        """`seconds`: for silence and for a whole reply, instead of the usual patience."""
         self._profile = profile
+        self._reply_seconds = seconds or REPLY_SECONDS
+        silence = seconds or READ_SECONDS
         ollama = profile.kind == "ollama"
         self._address = profile.url.rstrip("/") + ("/api/embed" if ollama else "/v1/embeddings")
         self._client = httpx.Client(
-            timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
+            timeout=httpx.Timeout(silence, connect=min(silence, CONNECT_SECONDS), pool=CONNECT_SECONDS),
             follow_redirects=False,
             trust_env=False,
             headers={"Authorization": f"Bearer {profile.key}"} if profile.key else {},
@@ -63,21 +68,21 @@ class Served:
             with self._client.stream("POST", self._address, json=body) as response:
                 if response.status_code // 100 != 2:
                     raise _refusal(response)
-                return json.loads(_read(response))
+                return json.loads(_read(response, self._reply_seconds))
         except httpx.HTTPError as error:
             raise EmbeddingUnavailable(f"the embedding server: {type(error).__name__}: {error}".strip(": ")) from error
         except ValueError as error:
             raise BadReply("the embedding server's reply is not JSON") from error
 
 
-def _read(response: httpx.Response) -> bytes:
+def _read(response: httpx.Response, seconds: float) -> bytes:
     """The whole body, if it comes within a time and a size."""
-    until = monotonic() + REPLY_SECONDS
+    until = monotonic() + seconds
     read = bytearray()
     for part in response.iter_bytes():
         read += part
         if monotonic() > until:
-            raise EmbeddingUnavailable(f"the embedding server's reply took over {REPLY_SECONDS:.0f} s")
+            raise EmbeddingUnavailable(f"the embedding server's reply took over {seconds:.0f} s")
         if len(read) > REPLY_BYTES:
             raise BadReply(f"the embedding server's reply is over {REPLY_BYTES} bytes")
     return bytes(read)

@@ -142,3 +142,22 @@ select distinct on (record_id) record_id as id, sha256, canonical, position, ord
 
 -- name: reading_config(tenant, store)
 select revision, config, policy_hash from stores where tenant_id = :tenant and store_id = :store;
+
+-- name: export_records(tenant, store, position, ordinal, revision, limit, bytes)
+-- As list_records, with the records' own bytes; a page ends with the record that makes it larger than `bytes`.
+select position, ordinal, canonical from (
+  select position, ordinal, canonical,
+         sum(octet_length(canonical)) over (order by position, ordinal) - octet_length(canonical) as before
+    from (
+      (select d.position, -1 as ordinal, d.canonical from documents d
+        where d.tenant_id = :tenant and d.store_id = :store and d.position > :position::bigint
+          and d.revision <= :revision::bigint
+        order by d.position limit :limit)
+      union all
+      (select r.position, r.ordinal, r.canonical from records r
+        where r.tenant_id = :tenant and r.store_id = :store
+          and (r.position, r.ordinal) > (:position::bigint, :ordinal::integer) and r.revision <= :revision::bigint
+        order by r.position, r.ordinal limit :limit)) listed
+   order by position, ordinal limit :limit) counted
+ where before < :bytes::bigint
+ order by position, ordinal;

@@ -16,7 +16,8 @@ SQL = re.compile(
 
 
 def sources(*folders: str) -> list[Path]:
-    return [path for folder in folders for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts]
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
 @pytest.mark.parametrize("path", sources(*PACKAGES), ids=lambda path: str(path.relative_to(ROOT)))

@@ -23,6 +23,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "POST /v1/stores/{store}/memories:batch": ("write",),
     "POST /v1/stores/{store}/reads": ("read",),
     "POST /v1/stores/{store}/searches": ("read",),
+    "GET /v1/stores/{store}/export": ("read",),
     "GET /v1/stores/{store}/records": ("read",),
     "GET /v1/stores/{store}/records/{id}": ("read",),
     "GET /v1/stores/{store}/records/{id}/messages": ("read",),
@@ -83,7 +84,8 @@ class World:
                     headers={"Prefer": "wait=30"},
                 )
                 assert written.status_code == 201
-            self.job = client.get("/v1/jobs", params={"store": "theirs"}).json()["items"][0]["id"]
+            jobs = client.get("/v1/jobs", params={"store": "theirs"}).json()["items"]
+            self.job = next(job["id"] for job in jobs if job["kind"] == "write")
             self.upload = client.post("/v1/stores/theirs/imports", json={"size": 3}).json()["id"]
 
     def ask(self, client: httpx.Client, route: str, *, store: str = "theirs", body: bool = True) -> httpx.Response:

@@ -74,6 +74,31 @@ def test_a_search_is_shown_and_explained(env: dict[str, str]) -> None:
     assert "consolidated layer" in run(env, "search", "journal", "ferry", "--route", "relations", status=1)
 
 
+def test_a_view_is_proved_by_an_export(env: dict[str, str], tmp_path: Path) -> None:
+    run(env, "write", stdin=json.dumps({"text": "A lighthouse — 🗼 — stands at the cape. " * 60, "id": "light"}))
+    talk = {"sessionId": "s9", "messages": [{"role": "user", "content": f"Lamp {n} burns."} for n in range(80)]}
+    run(env, "write", stdin=json.dumps(talk))
+    view, export = tmp_path / "view.json", tmp_path / "export.jsonl"
+    view.write_text(run(env, "read", stdin='{"question": "Where do the lighthouse and its lamp stand?"}'))
+    export.write_bytes(run(env, "export", "journal").encode())
+    shown = json.loads(view.read_text())
+    assert len({item["parent"]["id"] for item in shown["items"]}) > 1
+    assert run(env, "verify", str(view), str(export)) == f"{len(shown['items'])} proved, 0 not\n"
+
+    lines = export.read_text().splitlines()
+    hashes = {hashlib.sha256(line.encode()).hexdigest(): json.loads(line) for line in lines}
+    assert all(hashes[item["sha256"]]["id"] == item["id"] for item in shown["items"])
+    changed = export.with_name("changed.jsonl")
+    changed.write_text(export.read_text().replace("lighthouse", "Lighthouse", 1))  # in the document alone
+    assert "no document of its parent's id and hash" in run(env, "verify", str(view), str(changed), status=1)
+    shown["items"][0]["text"] = shown["items"][0]["text"].replace("a", "e")
+    shown["items"][1]["parent"]["start"] += 1
+    view.write_text(json.dumps(shown))
+    refused = run(env, "verify", str(view), str(export), status=1)
+    assert f"{shown['items'][0]['id']}: its text is not what the record holds" in refused
+    assert f"{shown['items'][1]['id']}: its parent is not the record's" in refused
+
+
 def test_any_unicode_goes_through_unchanged(env: dict[str, str]) -> None:
     text = "naïve 👩‍👩‍👧 \u202e rtl \u0301 ümlaut"
     written = json.loads(run(env, "write", stdin=json.dumps({"text": text}, ensure_ascii=False)))

@@ -205,6 +205,20 @@ def test_without_its_embedder_a_search_goes_by_words_and_says_so(
     assert world.search("release").degraded == []
 
 
+def test_an_embedder_that_hangs_does_not_hold_up_a_search(
+    world: World, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened, "QUERY_SECONDS", 0.2)
+    world.configure(version=2, lexical=True, embedding="fake")
+    written(world)
+    world.embed()
+    server.delay = 1.0
+    result = world.search("release")
+    assert result.degraded == ["embedding"]
+    assert result.embedding_ms < 1_000
+    assert len(result.hits) == 2
+
+
 def test_before_there_are_vectors_a_search_goes_by_words(world: World) -> None:
     world.configure(version=2, lexical=True, embedding="fake")
     written(world)

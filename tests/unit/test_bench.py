@@ -45,7 +45,8 @@ def test_a_report(tmp_path: Path) -> None:
     assert report.exit_code == 1
     report.write(tmp_path / "out.json")
     found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert (found["passed"], found["ratio"]["passed"], found["other"]["passed"]) == (False, True, False)
+    assert (found["passed"], found["bars"]["ratio"]["passed"], found["bars"]["other"]["passed"]) == (False, True, False)
+    assert (found["ratio"], found["other"]) == (0.5, 0.5)
     assert found["samples"][0]["p50"] == 2.0
     assert found["versions"]["dramatiq"]
     text = io.StringIO()

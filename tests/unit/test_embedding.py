@@ -120,10 +120,10 @@ def test_a_server_that_is_not_there(embedders: Embedders) -> None:
 
 
 def test_a_server_that_is_silent(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.models.served.READ_SECONDS", 0.05)
-    server.delay = 0.5
+    monkeypatch.setattr("core.models.served.READ_SECONDS", 0.2)
+    server.delay = 2.0
     served = Served(profile(server))
-    with pytest.raises(EmbeddingUnavailable, match="ReadTimeout"):
+    with pytest.raises(EmbeddingUnavailable, match=r"Timeout|Disconnected|ReadError"):
         served.embed(["a"])
     served.close()
 

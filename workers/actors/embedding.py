@@ -10,8 +10,8 @@ from core.search.vectors import storing
 from core.search.vectors.filling import fill
 from workers.actors.work import Work
 
-SLICE_SECONDS = 30.0
-"""After this long a job makes way for other stores: what is left is a new job's."""
+SLICE_SECONDS = 5.0
+"""After this long a job makes way for other stores, and for a stop: what is left is a new job's."""
 AWAY_SECONDS = 30
 """Before an embedder that is away or busy is asked again, unless it names a time."""
 OTHER_SECONDS = 1
