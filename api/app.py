@@ -13,7 +13,7 @@ from api.auth import Authenticator
 from api.limits import BodyLimits
 from api.metrics import Metrics, Observe
 from api.routes import admin, health, imports, jobs, memories, reads, records, searches, stores
-from api.services import DATABASE_CONNECTIONS, OPERATOR_CONNECTIONS, Services
+from api.services import DATABASE_CONNECTIONS, OPERATOR_CONNECTIONS, RESERVED_CONNECTIONS, Services
 from core.faults import Faults
 from core.jobs.kinds import kinds
 from core.jobs.model import Kind
@@ -88,7 +88,7 @@ def _services(settings: Settings, faults: Faults, more_kinds: dict[str, Kind]) -
 @asynccontextmanager
 async def _lifespan(services: Services, _: FastAPI) -> AsyncGenerator[None]:
     # A thread more than there are connections would only wait for one, and keep the writer's waiting.
-    to_thread.current_default_thread_limiter().total_tokens = services.db.size
+    to_thread.current_default_thread_limiter().total_tokens = max(services.db.size - RESERVED_CONNECTIONS, 1)
     services.db.open()  # the operators' pool is opened by the first operator that comes
     await to_thread.run_sync(check_app_role, services.db)
     services.submitter.open()

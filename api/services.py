@@ -19,8 +19,10 @@ if TYPE_CHECKING:  # those modules read services from a request, so they import 
     from core.tenants.quotas import Backlogs
     from workers.submit import Submitter
 
-DATABASE_CONNECTIONS = 8
+DATABASE_CONNECTIONS = 12
 """Connections of an API process unless POOL_SIZE says otherwise: the accepting thread's, and those of plain routes."""
+RESERVED_CONNECTIONS = 4
+"""Of these, for accepting, its sender and the two that look up keys: slow listings must not starve them."""
 OPERATOR_CONNECTIONS = 2
 
 

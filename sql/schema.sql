@@ -534,9 +534,17 @@ declare
   v_over boolean;  -- this ends the job
 begin
   for v in
-    select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
-           j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
-      from jobs j where j.due_at <= now() order by j.due_at limit p_limit for update skip locked
+    with urgent as materialized (
+      select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
+             j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
+        from jobs j where j.finished_at is null and j.due_at <= now() order by j.due_at limit p_limit
+         for update skip locked),
+    old as materialized (
+      select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
+             j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
+        from jobs j where j.finished_at is not null and j.due_at <= now() order by j.due_at
+       limit greatest(p_limit - (select count(*) from urgent), 0) for update skip locked)
+    select * from urgent union all select * from old
   loop
     v_over := case when v.state = 'running' then v.crashes + 1 >= p_max_crashes or v.attempt >= v.max_attempts
                    when v.state in ('queued', 'deferred') then coalesce(v.deadline_at <= now(), false)
@@ -621,7 +629,7 @@ begin
   perform set_config('muniment.tenant', p_tenant::text, true);
   update jobs j
      set state = case when j.open_children > 0 then 'waiting' else 'queued' end,
-         ready_at = now(), sent_at = null, lease_token = null, attempt = j.attempt - 1,
+         ready_at = now(), sent_at = null, lease_token = null, attempt = j.attempt - 1, crashes = 0,
          due_at = case when j.open_children > 0 then now() + interval '60 s' end
    where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running';
   return found;
@@ -1174,7 +1182,9 @@ CREATE INDEX jobs_children ON public.jobs USING btree (tenant_id, parent_id) WHE
 
 CREATE INDEX jobs_dead ON public.jobs USING btree (queue, finished_at) WHERE (state = 'dead'::text);
 
-CREATE INDEX jobs_due ON public.jobs USING btree (due_at) WHERE (due_at IS NOT NULL);
+CREATE INDEX jobs_due ON public.jobs USING btree (due_at) WHERE ((finished_at IS NULL) AND (due_at IS NOT NULL));
+
+CREATE INDEX jobs_old ON public.jobs USING btree (due_at) WHERE (finished_at IS NOT NULL);
 
 CREATE INDEX jobs_open ON public.jobs USING btree (tenant_id, queue, sent_at) WHERE (finished_at IS NULL);
 

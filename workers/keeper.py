@@ -97,6 +97,10 @@ class Keeper:
         with self._lock:
             self._holds.pop(id(hold), None)
 
+    def held(self) -> list[Claim]:
+        """What is under work at this moment."""
+        return [claim for hold in self._snapshot() for claim in hold.claims]
+
     def _run(self) -> None:
         renew_at = report_at = 0.0
         while not self._stopping.wait(TICK_SECONDS):

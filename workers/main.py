@@ -76,8 +76,10 @@ class WorkerProcess:
         }  # fmt: skip
         self._worker: WakeWorker | None = None
         self._stopping = threading.Event()
+        # Its own connection: work that holds all others must not cost the leases.
+        self._keeper_db = Database(settings.secret("database_url"), name="keeper", size=1, prepare=settings.prepare)
         self._keeper = Keeper(
-            self._db,
+            self._keeper_db,
             settings,
             role=f"worker-{group}",
             queues=self._group.queues,
@@ -100,6 +102,7 @@ class WorkerProcess:
         threadpool_limits(limits=1, user_api="blas")
         self._db.open()
         check_app_role(self._db)
+        self._keeper_db.open()
         self._keeper.start()
         self._worker = WakeWorker(self._broker, self._group.queues, self._group.threads, self._handle)
         self._worker.start()
@@ -121,11 +124,20 @@ class WorkerProcess:
         self._stopping.set()
         self._runner.stop()
         if self._worker is not None and not self._worker.stop(self._settings.shutdown_seconds):
-            _log.warning("jobs were still running at the end of the grace period; their leases will run out")
+            _log.warning("jobs were still running at the end of the grace period; others may have them now")
+            self._release()
         self._keeper.stop()
+        self._keeper_db.close()
         self._broker.close()
         self._embedders.close()
         self._db.close()
+
+    def _release(self) -> None:
+        """Being stopped is no crash: what still runs is let go, and fenced."""
+        try:
+            self._runner.release(self._keeper.held())
+        except MunimentError as error:
+            _log.warning("their leases will run out: %s", error)
 
     def reasons(self) -> list[str]:
         """Why the worker is not ready, Redis included."""

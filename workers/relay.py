@@ -39,6 +39,8 @@ DISPATCH = 1_000
 SWEEP = 500
 SWEEP_ROUNDS = 20
 PRUNE = 5_000
+PRUNE_UPLOADS = 64
+"""Rows of 1 MiB each."""
 QUIET_SECONDS = 0.02
 """After a nudge, how long to gather more of them: one dispatch serves all."""
 REDIS_PAUSE_SECONDS = 1.0
@@ -209,7 +211,7 @@ class Relay:
                 break
         with self._db.direct() as tx:
             tx.run("prune_idempotency_keys", hours=self._settings.keep_idempotency_hours, limit=PRUNE)
-            tx.run("prune_uploads", hours=self._settings.keep_upload_hours, limit=PRUNE)
+            tx.run("prune_uploads", hours=self._settings.keep_upload_hours, limit=PRUNE_UPLOADS)
             tx.run("prune_processes")
             waits = {
                 row["queue"]: row["seconds"] or 0.0

@@ -70,6 +70,10 @@ class Runner:
         """From now on a wake-up does one claim and takes no more."""
         self._stopping.set()
 
+    def release(self, claims: Sequence[Claim]) -> None:
+        """Lets go of jobs that will not end in time."""
+        self._endings.release(claims)
+
     def handle(self, tenant_id: UUID, job_id: UUID, queue: str) -> None:
         """Does the job that a wake-up names, then for a moment what else of its tenant is ready."""
         self._faults.hit("claim.before")
@@ -122,7 +126,7 @@ class Runner:
         if not claims:
             return False
         began = monotonic()
-        with self._keeper.hold(claims, self._kinds["write"].run_seconds):
+        with self._keeper.hold(claims, max(self._kinds[claim.kind].run_seconds for claim in claims)):
             try:
                 self._faults.hit("work.before")
                 commit = commit_writes(self._db, claims, self._faults)

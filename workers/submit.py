@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 REDIS_SECONDS = 0.5
 """A wake-up that takes longer is the relay's: better late than in the way of the next accept."""
 REDIS_PAUSE_SECONDS = 1.0
+QUICK_SECONDS = 0.01
+"""A Redis that took longer the last time is left to the sender's thread."""
 SEND_BACKLOG = 10_000
 
 Wake = tuple[str, UUID, UUID]
@@ -181,6 +183,7 @@ class _Sender:
         self._closing = False
         self._paused_until = 0.0
         self.ok = True
+        self._quick = True
         self._thread = threading.Thread(target=self._run, name="submit-sender", daemon=True)
 
     def start(self) -> None:
@@ -197,7 +200,7 @@ class _Sender:
         """`alone`: nobody waits for the caller, who then pushes by itself while Redis is well: a change of thread less."""
         if not wakes and not nudges:
             return
-        if alone and self.ok and not self._wakes:
+        if alone and self.ok and self._quick and not self._wakes:
             self._push(wakes, nudges)
             return
         with self._ready:
@@ -222,6 +225,7 @@ class _Sender:
 
     def _push(self, wakes: list[Wake], nudges: set[str]) -> None:
         if monotonic() >= self._paused_until and not self._faults.hit("submit.wake"):
+            began = monotonic()
             try:
                 if wakes:
                     self._broker.send_many(wakes)
@@ -232,6 +236,7 @@ class _Sender:
                 self.ok = False
             else:
                 self.ok = True
+                self._quick = monotonic() - began < QUICK_SECONDS
                 self._faults.hit("submit.sent")
                 return
         if wakes:

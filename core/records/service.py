@@ -223,10 +223,13 @@ class _Writer:
 
     def _erase(self, body: dict[str, Any]) -> dict[str, Any]:
         self.flush()
+        self._tx.run("allow_long_statements")
+        self._tx.run("forget_texts", tenant=self._tenant, store=self._store)
         if body.get("store") is True:
+            self._tx.run("end_jobs_of_store", tenant=self._tenant, store=self._store, jobs=self._jobs)
             erasing.erase_store(self._tx, self._tenant, self._store)
             storing.erase_store(self._tx, self._tenant, self._store)
-            gone = self._tx.row("erase_store", tenant=self._tenant, store=self._store, jobs=self._jobs)
+            gone = self._tx.row("erase_store", tenant=self._tenant, store=self._store)
             self._erased = True
         else:
             selector = {

@@ -175,7 +175,7 @@ begin
   perform set_config('muniment.tenant', p_tenant::text, true);
   update jobs j
      set state = case when j.open_children > 0 then 'waiting' else 'queued' end,
-         ready_at = now(), sent_at = null, lease_token = null, attempt = j.attempt - 1,
+         ready_at = now(), sent_at = null, lease_token = null, attempt = j.attempt - 1, crashes = 0,
          due_at = case when j.open_children > 0 then now() + interval '60 s' end
    where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running';
   return found;

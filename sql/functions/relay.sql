@@ -115,7 +115,8 @@ begin
 end
 $$;
 
--- Moves every row whose clock has run out to its next state; at most p_limit of them. Returns what was done, by reason.
+-- Moves every row whose clock has run out to its next state; at most p_limit of them, retention only when nothing else is
+-- due: a million rows to prune must not keep one lost lease waiting. Returns what was done, by reason.
 --   running   the lease ended: the worker crashed or hangs. Three crashes, or no attempt left: dead
 --   queued    a retry's delay is over; or a wake-up was not answered: send again; or a read's deadline has passed
 --   deferred  ready again
@@ -129,9 +130,17 @@ declare
   v_over boolean;  -- this ends the job
 begin
   for v in
-    select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
-           j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
-      from jobs j where j.due_at <= now() order by j.due_at limit p_limit for update skip locked
+    with urgent as materialized (
+      select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
+             j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
+        from jobs j where j.finished_at is null and j.due_at <= now() order by j.due_at limit p_limit
+         for update skip locked),
+    old as materialized (
+      select j.tenant_id, j.job_id, j.state, j.queue, j.run_at, j.sent_at, j.deadline_at, j.attempt, j.max_attempts,
+             j.crashes, j.finished_at, j.parent_id, j.waiter, j.keep_seconds
+        from jobs j where j.finished_at is not null and j.due_at <= now() order by j.due_at
+       limit greatest(p_limit - (select count(*) from urgent), 0) for update skip locked)
+    select * from urgent union all select * from old
   loop
     v_over := case when v.state = 'running' then v.crashes + 1 >= p_max_crashes or v.attempt >= v.max_attempts
                    when v.state in ('queued', 'deferred') then coalesce(v.deadline_at <= now(), false)

@@ -137,7 +137,8 @@ create index jobs_ready on jobs (queue, tenant_id, seq)
 -- A tenant's backlog, and how much of it is in flight (sent_at is not null).
 create index jobs_open on jobs (tenant_id, queue, sent_at) where finished_at is null;
 -- Everything that some clock will change.
-create index jobs_due on jobs (due_at) where due_at is not null;
+create index jobs_due on jobs (due_at) where finished_at is null and due_at is not null;
+create index jobs_old on jobs (due_at) where finished_at is not null;
 -- A store's unfinished writes, in order of acceptance.
 create index jobs_writes on jobs (tenant_id, store_id, seq)
   where finished_at is null and queue in ('write.interactive', 'write.bulk');

@@ -57,7 +57,7 @@ update jobs set progress_done = :done, progress_total = :total, progress_unit = 
 -- Which of a claim's jobs are still its own, locked until the transaction ends.
 select job_id from jobs
  where tenant_id = :tenant and job_id = any (:jobs::uuid[]) and lease_token = :token and state = 'running'
-   for update;
+ order by job_id for update;
 
 -- name: get_job(tenant, job)
 select j.*, s.name as store, r.result
@@ -98,6 +98,6 @@ select j.job_id, j.state, j.error, r.result
  where j.tenant_id = :tenant and j.parent_id = :parent and j.job_id > :after order by j.job_id limit :limit;
 
 -- name: tenant_backlog(tenant)
-select (select count(*) from jobs j where j.tenant_id = :tenant and j.finished_at is null) as jobs,
-       (select coalesce(sum(j.payload_bytes), 0) from jobs j where j.tenant_id = :tenant and j.finished_at is null)::bigint as bytes,
-       (select coalesce(sum(s.stored_bytes), 0) from stores s where s.tenant_id = :tenant)::bigint as stored;
+select count(*) as jobs, coalesce(sum(j.payload_bytes), 0)::bigint as bytes,
+       (select coalesce(sum(s.stored_bytes), 0) from stores s where s.tenant_id = :tenant)::bigint as stored
+  from jobs j where j.tenant_id = :tenant and j.finished_at is null;

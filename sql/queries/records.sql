@@ -115,15 +115,32 @@ select (select count(*) from gone_documents) as documents, (select count(*) from
        ((select coalesce(sum(bytes), 0) from gone_records) + (select coalesce(sum(bytes), 0) from gone_documents)
         + (select coalesce(sum(bytes), 0) from gone_messages))::bigint as bytes;
 
--- name: erase_store(tenant, store, jobs)
--- The store with all it holds; what still waits for it ends as not found, but for `jobs`: those of the claim at work.
-with ended as (
-  update jobs set state = 'failed', finished_at = now(), due_at = now() + make_interval(secs => keep_seconds),
-         reason = 'store-erased', run_at = null, lease_token = null,
-         error = jsonb_build_object('type', '/problems/not-found', 'title', 'There is no such thing', 'status', 404,
-                                    'detail', 'the store was erased')
-   where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[]) returning 1),
-gone_records as (delete from records where tenant_id = :tenant and store_id = :store returning 1),
+-- name: end_jobs_of_store(tenant, store, jobs)!
+-- What still waits for a store that is erased ends as not found, but for `jobs`: those of the claim at work. Before anything
+-- else of the store is locked: a job that fills its vectors locks its own row first, too.
+update jobs set state = 'failed', finished_at = now(), due_at = now() + make_interval(secs => keep_seconds),
+       reason = 'store-erased', run_at = null, lease_token = null,
+       error = jsonb_build_object('type', '/problems/not-found', 'title', 'There is no such thing', 'status', 404,
+                                  'detail', 'the store was erased')
+ where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[]);
+
+-- name: forget_texts(tenant, store)!
+-- What was erased must not live on in the bodies of writes that are done, nor in what reads have found.
+with done as materialized (
+  select job_id, kind from jobs
+   where tenant_id = :tenant and store_id = :store and state = 'succeeded'
+     and kind in ('write', 'conversation', 'batch', 'read', 'search')),
+bodies as (
+  delete from job_payloads p using done d where p.tenant_id = :tenant and p.job_id = d.job_id)
+delete from job_results r using done d where r.tenant_id = :tenant and r.job_id = d.job_id and d.kind in ('read', 'search');
+
+-- name: allow_long_statements()!
+-- An erasure may take longer than the role's time-out, up to its own deadline.
+select set_config('statement_timeout', '600000', true);
+
+-- name: erase_store(tenant, store)
+-- The store with all it holds.
+with gone_records as (delete from records where tenant_id = :tenant and store_id = :store returning 1),
 gone_documents as (delete from documents where tenant_id = :tenant and store_id = :store returning 1),
 gone_messages as (delete from messages where tenant_id = :tenant and store_id = :store returning 1),
 gone_erasures as (delete from erasures where tenant_id = :tenant and store_id = :store),

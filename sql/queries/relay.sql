@@ -30,7 +30,7 @@ select * from sweep_jobs(:limit::integer, :max_crashes::integer, make_interval(s
 -- lease ends soon; the index on due_at also holds every finished row, for its retention.
 select j.queue, percentile_disc(0.95) within group (order by extract(epoch from j.started_at - j.sent_at))::float8 as seconds
   from jobs j
- where j.due_at between now() and now() + make_interval(secs => :lease) and j.state = 'running'
+ where j.finished_at is null and j.due_at between now() and now() + make_interval(secs => :lease) and j.state = 'running'
  group by j.queue;
 
 -- name: prune_idempotency_keys(hours, limit)!

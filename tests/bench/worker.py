@@ -1,5 +1,6 @@
 """`python -m tests.bench.worker GROUP`: the product's worker process with the benchmarks' kinds added."""
 
+import os
 import signal
 import sys
 import threading
@@ -8,6 +9,7 @@ from core.settings import load
 from tests.bench.noop import ACTORS, KINDS
 from workers.logs import configure
 from workers.main import WorkerProcess
+from workers.queues import GROUPS
 
 
 def main(group: str) -> None:
@@ -17,6 +19,8 @@ def main(group: str) -> None:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
+    if GROUPS[group].niceness:
+        os.nice(GROUPS[group].niceness)
     process.start()
     stopping.wait()
     process.stop()
