@@ -23,7 +23,7 @@ demo: venv ## import a sample archive on the embedded stack and ask three questi
 	$(BIN)/muniment demo
 
 test: venv ## every check and every test, on real Postgres, Redis and worker processes
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: venv ## format, lint, layers, types
 	$(BIN)/ruff format --check .

@@ -125,11 +125,13 @@ update jobs set state = 'failed', finished_at = now(), due_at = now() + make_int
  where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[]);
 
 -- name: forget_texts(tenant, store)!
--- What was erased must not live on in the bodies of writes that are done, nor in what reads have found.
+-- What was erased must not live on in the bodies of writes that are done, nor in what reads have found. Rows that the sweep
+-- holds are passed over: it is pruning them.
 with done as materialized (
   select job_id, kind from jobs
    where tenant_id = :tenant and store_id = :store and state = 'succeeded'
-     and kind in ('write', 'conversation', 'batch', 'read', 'search')),
+     and kind in ('write', 'conversation', 'batch', 'read', 'search')
+     for update skip locked),
 bodies as (
   delete from job_payloads p using done d where p.tenant_id = :tenant and p.job_id = d.job_id)
 delete from job_results r using done d where r.tenant_id = :tenant and r.job_id = d.job_id and d.kind in ('read', 'search');

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -118,6 +119,11 @@ class Load:
         until(lambda: len(self.accepted) >= goal, 40, lambda: len(self.accepted))
 
 
+def asked(jobs: Jobs) -> dict[UUID, dict[str, Any]]:
+    """What the load asked for: not what looks after a store behind its writes, for which no worker runs here."""
+    return {job: row for job, row in jobs.rows().items() if row["kind"] not in ("embed", "index")}
+
+
 def under_load(stage: Stage, name: str, disturb: Callable[[], None]) -> None:
     with running(stage, name) as (parts, database):
         with Load(parts) as load:
@@ -126,11 +132,11 @@ def under_load(stage: Stage, name: str, disturb: Callable[[], None]) -> None:
             database.server = stage.postgres
             load.more()
         jobs = Jobs(database, parts.tenant)
-        known = jobs.rows()
+        known = asked(jobs)
         assert set(load.accepted) <= set(known), "accepted, and not there"
         jobs.shift(30)  # what was owed when Redis lost it is owed still: only the wait is left out
-        until(lambda: all(row["finished_at"] for row in jobs.rows().values()), 40, lambda: jobs.states())
-        assert set(jobs.states().values()) == {"succeeded"}
+        until(lambda: all(row["finished_at"] for row in asked(jobs).values()), 40, lambda: jobs.states())
+        assert {row["state"] for row in asked(jobs).values()} == {"succeeded"}
         counters = [job for job, row in known.items() if row["kind"] == "counter"]
         done = {job: times for job, times in effects(database).items() if job in known}
         assert done == dict.fromkeys(counters, 1)

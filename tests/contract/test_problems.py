@@ -26,7 +26,7 @@ def check(answer: httpx.Response, status: int, kind: str) -> None:
 
 def test_the_frameworks_own_errors_are_problems(api: Api, client: httpx.Client) -> None:
     check(client.get("/v1/nowhere"), 404, "/problems/not-found")
-    check(client.get("/v1/stores/journal/searches"), 404, "/problems/not-found")
+    check(client.get("/v1/stores/journal/layer"), 404, "/problems/not-found")
     check(client.get("/"), 404, "/problems/not-found")
     check(client.get("/v1/jobs/"), 404, "/problems/not-found")
     wrong_method = client.put(WRITE)

@@ -42,7 +42,7 @@ def test_everything_runs_under_its_name_and_a_write_can_be_read(stack: Stack) ->
     assert len({process.pid for process in stack.processes}) == len(names)
     written = ask(stack, "/stores/journal/memories", stack.key, {"text": "The owl lives in the mill."})
     view = ask(stack, "/stores/journal/reads", stack.key, {"question": "Where does the owl live?"})
-    assert view["items"][0]["parent"]["id"] == written["document"]["id"]
+    assert written["document"]["id"] in [item["parent"]["id"] for item in view["items"]]
 
 
 def test_the_operator_key_reaches_the_admin_routes(stack: Stack) -> None:

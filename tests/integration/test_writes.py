@@ -292,7 +292,7 @@ def test_s36_writers_erasures_retention_and_listing_at_once(
         failed = {job.row["error"]["type"] for job in ended if job.state == "failed"}
         assert failed <= {"/problems/not-found", "/problems/erased"}
         assert _deadlocks(database) == before
-        assert {row["attempt"] for row in jobs.rows().values()} <= {0, 1}, "a lock cost somebody an attempt"
+        assert {job.row["attempt"] for job in ended} <= {0, 1}, "a lock cost somebody an attempt"
 
 
 def _while(stopping: threading.Event, work: Any) -> list[UUID]:

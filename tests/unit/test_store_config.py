@@ -43,7 +43,7 @@ REFUSED = [
     ({"embedding": "nomic"}, "embedding"),
     ({"embedding": {"kind": "ollama", "url": "http://127.0.0.1:1"}}, "embedding"),
     ({"index": {"version": 3}}, "index.version"),
-    *[({"index": {"version": 1, route: True}}, f"index.{route}") for route in LAYERED],
+    *[({"index": {"version": 1, route: True}}, f"index.{route}") for route in sorted(LAYERED)],
     ({"index": {"lexcal": True}}, "index.lexcal"),
     ({"view": {"maxItems": 0}}, "view.maxItems"),
     ({"view": {"maxItems": 17}}, "view.maxItems"),
