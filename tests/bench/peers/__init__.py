@@ -54,7 +54,13 @@ def measure(peer: Peer, count: int, *, timeout: float = 120.0) -> Drained:
         raise RuntimeError(f"{peer.name}: {found} of {count} tasks were queued")
     try:
         peer.start()
-        return drain(peer.left, count, timeout=timeout)
+        drained = drain(peer.left, count, timeout=timeout)
+        deadline = time.monotonic() + timeout
+        while peer.left():  # nothing may be left for the next round
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{peer.name}: {peer.left()} tasks do not end")
+            time.sleep(POLL_SECONDS)
+        return drained
     finally:
         peer.stop()
 
