@@ -67,7 +67,8 @@ def put_store(
     config: Annotated[StoreConfig | None, Depends(configuration)],
     if_match: IfMatch = None,
 ) -> Response:
-    """Replaces the whole configuration: what is left out takes its default. Without a body, all defaults."""
+    """Replaces the whole configuration. Without a body: the defaults of a new store. With one, a key left out takes its own
+    default; without `index` that is the original retrieval, without `view.order` the order by rank."""
     services = Services.of(request)
     with services.db.tenant(principal.tenant) as tx:
         found, created = stores.put_store(tx, principal.tenant, store, config, if_match=_tags(if_match))
