@@ -83,7 +83,8 @@ class Settings(BaseSettings):
         value: object = getattr(self, name)
         text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
         if not text:
-            raise SettingsError(f"{PREFIX}{name.upper()} is not set: see `muniment --help` and the README's settings")
+            cure = "see deploy/docs/operations.md, or start `muniment up` here"
+            raise SettingsError(f"{PREFIX}{name.upper()} is not set: {cure}")
         return text
 
     @property

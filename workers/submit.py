@@ -1,8 +1,9 @@
 """Accepting jobs: group commit, then wake-ups (prototype.md §2.5, hints 1 and 2).
 
 One writer thread takes whatever waits, at most `accept_group` at once, and commits it by one server function. A lone
-request loses nothing, since the writer never waits to fill a group. A second thread sends the wake-ups, so that a slow Redis
-never delays an accept; what cannot be sent is handed to the relay.
+request loses nothing, since the writer never waits to fill a group. While Redis answers quickly and nobody waits, the writer
+also sends the wake-ups; else a second thread does, so that a slow Redis delays one accept at most before it is noticed. What
+cannot be sent is handed to the relay.
 """
 
 import json
