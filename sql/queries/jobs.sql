@@ -5,14 +5,17 @@ select * from accept_jobs(:requests::jsonb, :payloads::text[], make_interval(sec
 select unsend_jobs(:tenants::uuid[], :jobs::uuid[]);
 
 -- name: claim_job(tenant, job, owner, lease)
-select * from claim_job(:tenant::uuid, :job::uuid, :owner::text, make_interval(secs => :lease));
+select c.*, extract(epoch from c.deadline_at - now())::float8 as seconds_left
+  from claim_job(:tenant::uuid, :job::uuid, :owner::text, make_interval(secs => :lease)) c;
 
 -- name: claim_more(tenant, queue, kind, owner, lease, limit)
-select * from claim_more(:tenant::uuid, :queue::text, :kind::text, :owner::text, make_interval(secs => :lease), :limit::integer);
+select c.*, extract(epoch from c.deadline_at - now())::float8 as seconds_left
+  from claim_more(:tenant::uuid, :queue::text, :kind::text, :owner::text, make_interval(secs => :lease), :limit::integer) c;
 
 -- name: claim_writes(tenant, store, job, owner, lease, limit, bytes)
-select * from claim_writes(:tenant::uuid, :store::uuid, :job::uuid, :owner::text, make_interval(secs => :lease),
-                           :limit::integer, :bytes::bigint);
+select c.*, extract(epoch from c.deadline_at - now())::float8 as seconds_left
+  from claim_writes(:tenant::uuid, :store::uuid, :job::uuid, :owner::text, make_interval(secs => :lease),
+                           :limit::integer, :bytes::bigint) c;
 
 -- name: renew_jobs(tenants, tokens, jobs, lease)
 select * from renew_jobs(:tenants::uuid[], :tokens::uuid[], :jobs::uuid[], make_interval(secs => :lease));
@@ -20,12 +23,13 @@ select * from renew_jobs(:tenants::uuid[], :tokens::uuid[], :jobs::uuid[], make_
 -- name: finish_job(tenant, job, token, state, result, error, reason)
 select * from finish_job(:tenant::uuid, :job::uuid, :token::uuid, :state::text, :result::text, :error::jsonb, :reason::text);
 
--- name: finish_jobs(tenant, jobs, tokens, states, results, errors)
-select * from finish_jobs(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :states::text[], :results::text[], :errors::text[]);
+-- name: end_jobs(tenant, jobs, tokens, states, results, errors)
+select * from end_jobs(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :states::text[], :results::text[], :errors::text[]);
 
 -- name: finish_and_claim(tenant, jobs, tokens, results, queue, kind, owner, lease, limit)
-select * from finish_and_claim(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :results::text[], :queue::text, :kind::text,
-                               :owner::text, make_interval(secs => :lease), :limit::integer);
+select c.*, extract(epoch from c.deadline_at - now())::float8 as seconds_left
+  from finish_and_claim(:tenant::uuid, :jobs::uuid[], :tokens::uuid[], :results::text[], :queue::text, :kind::text,
+                               :owner::text, make_interval(secs => :lease), :limit::integer) c;
 
 -- name: retry_job(tenant, job, token, error, delay)
 select retry_job(:tenant::uuid, :job::uuid, :token::uuid, :error::jsonb, make_interval(secs => :delay)) as state;

@@ -132,7 +132,7 @@ class Jobs:
 
     def finish_all(self, claims: Sequence[Claim]) -> set[UUID]:
         rows = self._rows(
-            "finish_jobs",
+            "end_jobs",
             jobs=[claim.job_id for claim in claims],
             tokens=[claim.lease_token for claim in claims],
             states=["succeeded"] * len(claims),
