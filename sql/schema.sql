@@ -67,7 +67,7 @@ begin
     else
       send := (select count(*) from (
         select from jobs j where j.tenant_id = r.tenant and j.queue = r.queue and j.finished_at is null
-           and j.sent_at is not null limit r.inflight) busy) < r.inflight;
+           and j.sent_at is not null order by j.sent_at limit r.inflight) busy) < r.inflight;  -- jobs_open has this order
     end if;
     v_deadline := now() + make_interval(secs => r.deadline);
     insert into jobs (tenant_id, job_id, store_id, kind, queue, max_attempts, payload_bytes, keep_seconds, waiter, trace,
@@ -281,6 +281,8 @@ $$;
 
 CREATE FUNCTION public.dispatch_jobs(p_queue text, p_inflight integer, p_limit integer, p_after uuid, p_resend interval) RETURNS TABLE(tenant_id uuid, job_id uuid)
     LANGUAGE plpgsql
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 begin
   return query
@@ -298,7 +300,7 @@ begin
     select t.tenant_id,
            p_inflight * n.weight - (select count(*) from (
              select from jobs j where j.tenant_id = t.tenant_id and j.queue = p_queue and j.finished_at is null
-                and j.sent_at is not null limit p_inflight * n.weight) busy) as free
+                and j.sent_at is not null order by j.sent_at limit p_inflight * n.weight) busy) as free
       from ready_tenants t join tenants n on n.tenant_id = t.tenant_id),
   picked as materialized (
     select c.tenant_id, c.job_id

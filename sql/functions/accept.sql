@@ -71,7 +71,7 @@ begin
     else
       send := (select count(*) from (
         select from jobs j where j.tenant_id = r.tenant and j.queue = r.queue and j.finished_at is null
-           and j.sent_at is not null limit r.inflight) busy) < r.inflight;
+           and j.sent_at is not null order by j.sent_at limit r.inflight) busy) < r.inflight;  -- jobs_open has this order
     end if;
     v_deadline := now() + make_interval(secs => r.deadline);
     insert into jobs (tenant_id, job_id, store_id, kind, queue, max_attempts, payload_bytes, keep_seconds, waiter, trace,
