@@ -10,7 +10,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -176,7 +177,8 @@ class Relay:
                 )
             if not rows:
                 continue
-            self._after[queue] = max(row["tenant_id"] for row in rows) if len(rows) >= DISPATCH else UUID(int=0)
+            if len(rows) >= DISPATCH:
+                self._after[queue] = last_served(self._after[queue], [row["tenant_id"] for row in rows])
             self._faults.hit("relay.picked")
             self._send(queue, rows)
 
@@ -277,3 +279,13 @@ def run_relay(settings: Settings) -> None:
             if settings.metrics_bind:
                 stack.enter_context(serve_metrics(settings.metrics_bind, registry, relay.reasons))
             relay.run()
+
+
+def last_served(after: UUID, tenants: Sequence[UUID]) -> UUID:
+    """Who came last in a full dispatch that began behind `after` and went round: the next one begins behind it.
+
+    One entry of `tenants` a job. Tenants take turns, so those with the most jobs are the ones that the last turn reached.
+    """
+    counts = Counter(tenants)
+    most = max(counts.values())
+    return max((tenant for tenant, count in counts.items() if count == most), key=lambda t: (t <= after, t))
