@@ -1,8 +1,8 @@
 """The hot statements touch what they need of `jobs` and no more, whether it holds nothing, a page or 100,000 rows.
 
 Two ways a plan goes wrong: the planner prefers to read the whole table, or a session planned its statement while the table
-was empty, or a page long, and keeps that plan when it has grown. Each statement must do without a sequential scan both ways, in a bounded
-number of pages.
+was empty, or a page long, and keeps that plan when it has grown. Each statement must do without a sequential scan both
+ways, in a bounded number of pages.
 """
 
 import json
