@@ -15,7 +15,11 @@ PREFIX = "MUNIMENT_"
 
 
 class SettingsError(MunimentError):
-    """A setting is unknown or not valid; the process must not start. The detail names the variable and the cure."""
+    """A setting is unknown or not valid; the process must not start. The detail names the variable and the cure.
+
+    Its slug is no problem's: this is told at the terminal and in the log, never to a client."""
+
+    slug, title = "settings", "A setting is wrong or missing"
 
 
 class Settings(BaseSettings):

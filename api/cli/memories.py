@@ -47,18 +47,14 @@ def read(
 
 def _input() -> tuple[bytes, set[str]]:
     """Standard input as it is, and the names of its fields. Raises InvalidRequest when it is no JSON object."""
-    import json
-
     from api.cli.output import note
     from core.errors import InvalidRequest
+    from core.jsontext import loads
 
     if sys.stdin.isatty():
         note("Reading JSON from standard input; end it with Ctrl-D.")
     body = sys.stdin.buffer.read()
-    try:
-        value: object = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"standard input is not JSON: {error}") from error
+    value = loads(body, "standard input")
     if not isinstance(value, dict):
         raise InvalidRequest("standard input is not a JSON object")
     return body, {str(name) for name in value}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -35,7 +35,7 @@ def verify(
     from core.jsontext import loads
     from core.reading.verifying import verify as proofs
 
-    shown = loads(view.read_bytes())
+    shown = loads(view.read_bytes(), str(view))
     if not isinstance(shown, dict):
         raise InvalidRequest(f"{view} is no View")
     proved = wrong = 0

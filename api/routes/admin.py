@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
+from anyio import to_thread
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from api.auth import require_operator
@@ -13,8 +15,10 @@ from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
 from api.routes import queues
+from api.services import Services
 from core.errors import InvalidRequest
 from core.records.dates import parse as parse_time
+from core.store.database import Database
 from core.tenants import keys, tenants
 from core.tenants.keys import Key
 from core.tenants.names import NAME_POINTS, STORE_PATTERN
@@ -127,8 +131,14 @@ def list_keys(
 
 
 @router.delete("/keys/{key}", status_code=204, summary="Revoke a key", response_class=Response)
-def delete_key(db: OperatorDb, key: UUID) -> None:
-    """For good; every process refuses it within `auth_cache_seconds`. Revoking it again changes nothing."""
+async def delete_key(request: Request, db: OperatorDb, key: UUID) -> None:
+    """For good: the process that answers this refuses it from now on, every other one within `auth_cache_seconds` (5).
+    Revoking it again changes nothing."""
+    await to_thread.run_sync(_revoked, db, key)
+    Services.of(request).authenticator.forget(key)
+
+
+def _revoked(db: Database, key: UUID) -> None:
     with db.system() as tx:
         keys.revoke(tx, key)
 
