@@ -110,8 +110,8 @@ def _without_colours(logger: object, method: str, entry: MutableMapping[str, Any
 
 def _known_without_traceback(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     del logger, method
-    trace = entry.get("exc_info")
-    error = trace[1] if isinstance(trace, tuple) else trace
+    trace: Any = entry.get("exc_info")  # as logging has it: (class, error, traceback)
+    error: object = trace[1] if trace else None
     if isinstance(error, _KNOWN):
         del entry["exc_info"]
         entry["error"] = f"{type(error).__name__}: {error}"

@@ -59,8 +59,12 @@ def _key(url: str, file: Path | None, given: str, data: DataDir) -> str:
         return key
     # The local stack's key is for no other machine.
     key = given or (read_key(data.key_file) if urlsplit(url).hostname in LOOPBACK else None)
+    if key and not (key.isascii() and key.isprintable()):
+        raise Unauthenticated("MUNIMENT_API_KEY holds characters that no key has")
     if not key:
-        raise Unauthenticated(f"no key: start `muniment up` here, set MUNIMENT_API_KEY or give --key-file ({data.key_file} is not there)")
+        raise Unauthenticated(
+            f"no key: start `muniment up` here, set MUNIMENT_API_KEY or give --key-file ({data.key_file} is not there)"
+        )
     return key
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,10 +39,13 @@ def import_archive(
     from api.cli import archives
     from api.cli.client import connect
     from api.cli.output import note, print_json
+    from core.errors import InvalidRequest
 
+    if not file.stat().st_size:
+        raise InvalidRequest(f"{file} is empty: export or download it again")
     with connect(url, key_file, timeout, connect_timeout) as client:
         import_id = resume or archives.create(client, store, file)
-        note(f"Import {import_id}. If this is interrupted: muniment import {file} --resume {import_id}")
+        note(f"Import {import_id}. If this is interrupted: muniment import {quote(str(file))} --resume {import_id}")
         found = run(client, import_id, file, wait, Console(stderr=True))
     if as_json:
         print_json(found)
@@ -83,7 +87,8 @@ def print_report(found: dict[str, Any], console: "Console") -> None:
 
     report = found.get("report", {})
     span = f", {report['firstAt'][:10]} to {report['lastAt'][:10]}" if "firstAt" in report else ""
-    console.print(Text(f"Import {found['state']}: {_counts(report)}{span}"), soft_wrap=True)
+    counts = f": {_counts(report)}{span}" if report else ""
+    console.print(Text(f"Import {found['state']}{counts}"), soft_wrap=True)
     for line in _left_out(report):
         console.print(Text(line), soft_wrap=True)
 

@@ -1,12 +1,13 @@
 """/admin/tenants and /admin/keys: for operators only. Works on the database as muniment_relay."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -30,7 +31,36 @@ router.include_router(queues.router)
 LARGEST_LIST = 1_000
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_POINTS)]
-Store = Annotated[str, Field(pattern=STORE_PATTERN)]
+
+
+def _stores(value: object) -> object:
+    if value == "*":
+        return value
+    if isinstance(value, list):
+        names = cast("list[object]", value)  # what a name is, core.tenants.keys knows
+        if 1 <= len(names) <= LARGEST_LIST and all(isinstance(name, str) for name in names):
+            return names
+    why = f'must be "*" for all, or a list of 1 to {LARGEST_LIST:,} names'
+    raise PydanticCustomError("invalid", "{why}", {"why": why})
+
+
+Stores = Annotated[
+    Any,
+    AfterValidator(_stores),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "*"},
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": STORE_PATTERN},
+                    "minItems": 1,
+                    "maxItems": LARGEST_LIST,
+                },
+            ]
+        }
+    ),
+]
 Scope = Literal["read", "write", "consolidate", "manage", "operator"]
 
 
@@ -56,7 +86,7 @@ class NewKey(BaseModel):
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=10)]
     tenant: Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})] | None = None
-    stores: Literal["*"] | Annotated[list[Store], Field(min_length=1, max_length=LARGEST_LIST)] | None = None
+    stores: Stores = None
     expiresAt: Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})] | None = None
 
 
@@ -111,7 +141,7 @@ def post_key(db: OperatorDb, body: Annotated[NewKey, json_body(NewKey)]) -> Resp
                 raise InvalidRequest.field("tenant", "is required, unless the scope is `operator`")
             if body.stores is None:
                 raise InvalidRequest.field("stores", 'is required: a list of names, or "*" for all')
-            tenant = _field("tenant", body.tenant, UUID)
+            tenant = _field("tenant", body.tenant, _uuid)
             names = None if body.stores == "*" else body.stores
             key, secret = keys.create_key(tx, tenant, body.name, body.scopes, names, expires_at)
     return JSONResponse({**key.as_json(), "secret": secret}, 201, {"Cache-Control": "no-store"})
@@ -155,4 +185,11 @@ def _field(name: str, text: str, parse: Callable[[str], Value]) -> Value:
 
 def _uuid_after(route: str, cursor: str | None) -> UUID | None:
     key = decode(route, cursor, [str])
-    return None if key is None else _field("cursor", key[0], UUID)
+    return None if key is None else _field("cursor", key[0], _uuid)
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ValueError("must be a UUID") from None

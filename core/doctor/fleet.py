@@ -52,7 +52,9 @@ def check_workers(
             "start " + ", ".join(f"`muniment worker {group}`" for group in start) + "; if one runs, see its log",
         )  # fmt: skip
     if told:
-        look = "if it runs, it is frozen or cut off from Postgres: see its log, restart it; if it was killed, others serve"
+        look = (
+            "if it runs, it is frozen or cut off from Postgres: see its log, restart it; if it was killed, others serve"
+        )
         return Finding("workers", WRONG, "; ".join(told), "not-answering", f"{look} its queues")
     return Finding("workers", OK, f"every queue is served, by {sum(bool(row['queues']) for row in alive)} processes")
 
