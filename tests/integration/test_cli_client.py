@@ -146,7 +146,7 @@ def test_a_job_that_fails_while_waited_for_ends_the_command_with_its_problem(env
     ("stdin", "expected"),
     [
         ('{"text": "", "sauce": 1}', ["invalid-request", "\n  text: ", "\n  sauce: "]),
-        ('{"text": "x", "scope": "project"}', ["\n  workspaceId: "]),
+        ('{"text": "x", "scope": "project"}', ["(invalid-request): workspaceId: is required"]),
         ("{", ["standard input: is not JSON at byte 1"]),
         ('{"text": "a", "text": "b"}', ["text: is given twice"]),
         ("[]", ["standard input is not a JSON object"]),

@@ -19,23 +19,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return moment
 
 
-@pytest.fixture
-def log(clock: list[float]) -> Iterator[logging.Logger]:
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    logs.configure("json")
-    yield logging.getLogger("workers.here")
+    yield
     root.handlers[:], root.level = handlers, level
     logging.captureWarnings(False)
+
+
+def begun(form: str = "json") -> logging.Logger:
+    """Of a process whose log has just been set up."""
+    logs.configure(form)
+    return logging.getLogger("workers.here")
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_what_is_said_again_and_again_is_counted(
-    log: logging.Logger, clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_said_again_and_again_is_counted(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    log = begun()
     for _ in range(600):
         log.warning("Redis is away: %s", "refused")
         clock[0] += 0.1
@@ -46,8 +50,9 @@ def test_what_is_said_again_and_again_is_counted(
 
 
 def test_lines_that_differ_in_their_values_are_bounded_too(
-    log: logging.Logger, clock: list[float], capsys: pytest.CaptureFixture[str]
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    log = begun()
     for n in range(500):
         log.error("job %d failed", n)
         log.info("job %d was taken", n)
@@ -60,9 +65,8 @@ def test_lines_that_differ_in_their_values_are_bounded_too(
     assert len(lines) - len(errors) == 500, "what is no trouble is never held back"
 
 
-def test_a_library_that_names_its_connections_says_it_once(
-    log: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_that_names_its_connections_says_it_once(capsys: pytest.CaptureFixture[str]) -> None:
+    log = begun()
     for n in range(5):
         logging.getLogger("psycopg.pool").warning("discarding closed connection: <psycopg.Connection at %x>", n)
         logging.getLogger("psycopg.pool").warning("error connecting in %r: refused", "muniment-api")
@@ -71,9 +75,8 @@ def test_a_library_that_names_its_connections_says_it_once(
 
 
 @pytest.mark.parametrize("error", [Unavailable("Postgres: refused"), redis.ConnectionError("refused")])
-def test_a_known_outage_has_no_traceback(
-    log: logging.Logger, capsys: pytest.CaptureFixture[str], error: Exception
-) -> None:
+def test_a_known_outage_has_no_traceback(capsys: pytest.CaptureFixture[str], error: Exception) -> None:
+    log = begun()
     try:
         raise error
     except Exception:
@@ -83,7 +86,8 @@ def test_a_known_outage_has_no_traceback(
     assert line["error"] == f"{type(error).__name__}: {error}"
 
 
-def test_a_defect_has_one(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_has_one(capsys: pytest.CaptureFixture[str]) -> None:
+    log = begun()
     try:
         raise JobFailed("nobody foresaw it")
     except JobFailed:
@@ -92,7 +96,7 @@ def test_a_defect_has_one(log: logging.Logger, capsys: pytest.CaptureFixture[str
     assert "Traceback" in line["exception"]
 
 
-def test_a_line_of_text_is_one_line(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("text")
+def test_a_line_of_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log = begun("text")
     log.warning("error connecting: refused\n\tIs the server running?\n")
     assert capsys.readouterr().err.endswith("workers.here: error connecting: refused Is the server running?\n")
