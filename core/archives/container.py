@@ -74,7 +74,9 @@ class Container:
                 with self._zip.open(file.member) as member:  # zipfile stops at the declared size and checks the CRC
                     yield cast("BinaryIO", member)
         except BrokenArray as error:
-            raise InvalidRequest(f"{label(file.name)} cannot be read to its end: {error}.") from error
+            raise InvalidRequest(
+                f"{label(file.name)} cannot be read to its end: {error}. Export or download it again."
+            ) from error
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InvalidRequest(f"{label(file.name)} is damaged: export or download it again.") from error
 

@@ -7,12 +7,12 @@ from typing import BinaryIO
 
 from core.archives import chatgpt
 from core.archives.container import Container, File
+from core.archives.diagnosis import no_conversation
 from core.archives.foreign import label
 from core.archives.model import Conversation, Skipped
 from core.archives.splitter import BadItem, BrokenArray, array_items
 from core.errors import InvalidRequest
 
-SUPPORTED = "a ChatGPT export: conversations.json, or the zip with conversations.json or conversations-000.json …"
 _LOOKED_AT = 100  # entries, before a file counts as something else
 
 
@@ -62,14 +62,14 @@ class Archive:
 def open_archive(stream: BinaryIO, filename: str | None = None) -> Archive:
     """The archive in `stream` (seekable, buffered, kept open by the caller while the archive is in use).
 
-    The format is told by the content; `filename` only names a bare file in reports. Raises InvalidRequest, naming what
-    is supported, for anything else, and for a zip that is damaged, encrypted or unpacks beyond the bounds.
+    The format is told by the content; `filename` only names a bare file in reports. Raises InvalidRequest for anything
+    else, with what it is and what is supported, and for a zip that is damaged, encrypted or unpacks beyond the bounds.
     """
     container = Container(stream, filename or "the uploaded file")
     files = _files_of_conversations(container)
     container.check(files)
     if not any(_holds_conversations(container, file) for file in files):
-        raise InvalidRequest(f"This is not an archive Muniment can import. Supported: {SUPPORTED}.")
+        raise no_conversation(container, files, _LOOKED_AT)
     return Archive(container, files)
 
 

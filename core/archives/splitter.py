@@ -88,7 +88,7 @@ class _Scan:
 
     def finish(self) -> None:
         if self._depth:
-            raise BrokenArray(f"it breaks off after {self._index} items")
+            raise BrokenArray(f"it breaks off in entry {self._index + 1}")
         if not self._closed:
             raise BrokenArray("it is empty")
 
@@ -132,7 +132,7 @@ class _Scan:
             return False
         self._depth -= 1
         if self._depth == 0 and token != ord("]"):
-            raise BrokenArray(f"a bracket does not match after {self._index} items")
+            raise BrokenArray(f"a bracket does not match in entry {self._index + 1}")
         self._closed = self._depth == 0
         return self._closed
 

@@ -1,5 +1,6 @@
 """The pool and the two ways into it: a tenant's transaction, and the system's (relay, operators, migrations)."""
 
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.array import ListBinaryDumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from core.clock import monotonic
 from core.errors import Deadlocked, Unavailable
 from core.store.queries import queries
 
@@ -20,6 +22,7 @@ CONNECT_SECONDS = 5
 POOL_SECONDS = 10
 RECONNECT_SECONDS = 5
 
+_log = logging.getLogger(__name__)
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 
@@ -93,6 +96,8 @@ class Database:
             name=f"muniment-{name}",
         )
         self.size = size
+        self._name = name
+        self._away_since: float | None = None
 
     def __enter__(self) -> "Database":
         self.open()
@@ -116,13 +121,27 @@ class Database:
         try:
             with self._pool.connection() as connection:
                 yield connection
+            if self._away_since is not None:
+                self._back()
         except _LOST as error:
             # An idle pool may hold many dead connections after Postgres restarted: drop them all at once.
             if isinstance(error, psycopg.errors.DeadlockDetected):
                 raise Deadlocked(f"Postgres: {error}".strip()) from error
             if not isinstance(error, (PoolTimeout, psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)):
                 self._pool.check()
+                self._away(error)
             raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error
+
+    def _away(self, error: Exception) -> None:
+        """One line an outage, whoever meets it and however often."""
+        if self._away_since is None:
+            self._away_since = monotonic()
+            _log.warning("Postgres is away (%s): %s", self._name, error)
+
+    def _back(self) -> None:
+        since, self._away_since = self._away_since, None
+        if since is not None:  # two threads may see it come back
+            _log.warning("Postgres is back (%s) after %.0f s", self._name, monotonic() - since)
 
     @contextmanager
     def tenant(self, tenant_id: UUID) -> Generator[Tx]:

@@ -118,6 +118,21 @@ def test_servers_that_die_come_back_at_their_addresses() -> None:
             assert accepted["state"] == "queued"
 
 
+def test_a_server_that_cannot_be_started_again_is_tried_later_and_told_once_a_try() -> None:
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
+        before = stack.pid("valkey")
+        os.kill(before, signal.SIGKILL)
+        assert eventually(lambda: all(process.pid != before for process in stack.processes))
+        with socket.create_server(("127.0.0.1", stack.valkey.port)):
+            first = stack.tend()
+            assert stack.tend() == [], "not tried again before its time"
+        assert len(first) == 1
+        assert first[0].startswith("valkey has ended and cannot be started; it is tried again in 0.5 s: ")
+        assert "\n" not in first[0]
+        news = news_until_it_runs_again(stack, "valkey", before)
+        assert news == [f"valkey had ended; it runs again (process {stack.pid('valkey')})"]
+
+
 def test_a_stack_keeps_its_data_and_keys_and_forgets_dead_processes() -> None:
     with short_folder() as folder:
         first = Stack(folder / "data", durable=False, groups=("fast",))

@@ -69,7 +69,8 @@ class Server(ABC):
 
     @property
     def port(self) -> int:
-        return self.running.port
+        """Also of one that did not start, when it was given a port."""
+        return self._wanted_port if self._running is None and self._wanted_port else self.running.port
 
     @property
     def pid(self) -> int:

@@ -108,6 +108,8 @@ class Stack:
         self.valkey = self._make_valkey()
         self._passwords: dict[str, str] = {}
         self._own: dict[str, _Own] = {}
+        self._failed: dict[str, int] = {}
+        self._again_at: dict[str, float] = {}
 
     # -- where it is ---------------------------------------------------------------------------------------------------
 
@@ -250,8 +252,18 @@ class Stack:
     def _tend_servers(self) -> list[str]:
         news: list[str] = []
         for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
-            if not server.alive:
+            if server.alive or monotonic() < self._again_at.get(name, 0.0):
+                continue
+            try:
                 self.restart(name)
+            except CannotStart as error:
+                failed = self._failed[name] = self._failed.get(name, 0) + 1
+                wait = BACK_OFF_S[min(failed, len(BACK_OFF_S)) - 1]
+                self._again_at[name] = monotonic() + wait
+                why = str(error).partition("\n")[0]
+                news.append(f"{name} has ended and cannot be started; it is tried again in {wait:g} s: {why}")
+            else:
+                self._failed[name] = 0
                 news.append(f"{name} had ended; it runs again (process {self.pid(name)})")
         return news
 
