@@ -833,6 +833,16 @@ CREATE TABLE public.idempotency_keys (
 
 ALTER TABLE ONLY public.idempotency_keys FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE public.import_ids (
+    tenant_id uuid NOT NULL,
+    import_id uuid NOT NULL,
+    first_item bigint NOT NULL,
+    digests bytea NOT NULL
+);
+ALTER TABLE ONLY public.import_ids ALTER COLUMN digests SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.import_ids FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE public.imports (
     tenant_id uuid NOT NULL,
     import_id uuid NOT NULL,
@@ -848,6 +858,7 @@ CREATE TABLE public.imports (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     finished_at timestamp with time zone,
+    place jsonb,
     CONSTRAINT imports_state_check CHECK ((state = ANY (ARRAY['uploading'::text, 'ready'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text])))
 );
 
@@ -1101,6 +1112,9 @@ ALTER TABLE ONLY public.function_versions
 ALTER TABLE ONLY public.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant_id, route, key);
 
+ALTER TABLE ONLY public.import_ids
+    ADD CONSTRAINT import_ids_pkey PRIMARY KEY (tenant_id, import_id, first_item);
+
 ALTER TABLE ONLY public.imports
     ADD CONSTRAINT imports_pkey PRIMARY KEY (tenant_id, import_id);
 
@@ -1188,6 +1202,8 @@ CREATE INDEX jobs_old ON public.jobs USING btree (due_at) WHERE (finished_at IS 
 
 CREATE INDEX jobs_open ON public.jobs USING btree (tenant_id, queue, sent_at) WHERE (finished_at IS NULL);
 
+CREATE INDEX jobs_rare ON public.jobs USING btree (tenant_id, state, job_id) WHERE (state = ANY (ARRAY['waiting'::text, 'deferred'::text, 'failed'::text, 'cancelled'::text, 'dead'::text]));
+
 CREATE INDEX jobs_ready ON public.jobs USING btree (queue, tenant_id, seq) WHERE ((state = 'queued'::text) AND (sent_at IS NULL) AND (run_at IS NULL));
 
 CREATE INDEX jobs_suspect ON public.jobs USING btree (queue, sent_at) WHERE ((crashes > 0) AND (finished_at IS NULL));
@@ -1224,6 +1240,8 @@ ALTER TABLE public.erasures ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.idempotency_keys ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.import_ids ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.imports ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.job_payloads ENABLE ROW LEVEL SECURITY;
@@ -1255,6 +1273,8 @@ CREATE POLICY system ON public.documents TO muniment_owner, muniment_relay USING
 CREATE POLICY system ON public.erasures TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.idempotency_keys TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.import_ids TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.imports TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
@@ -1293,6 +1313,8 @@ CREATE POLICY tenant ON public.documents TO muniment_app USING ((tenant_id = ( S
 CREATE POLICY tenant ON public.erasures TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.idempotency_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.import_ids TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.imports TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
@@ -1361,6 +1383,9 @@ GRANT SELECT ON TABLE public.function_versions TO muniment_exporter;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_relay;
