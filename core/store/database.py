@@ -11,6 +11,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.array import ListBinaryDumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from core.clock import monotonic
 from core.errors import Deadlocked, Unavailable
 from core.store.queries import queries
 
@@ -19,6 +20,8 @@ Row = dict[str, Any]
 CONNECT_SECONDS = 5
 POOL_SECONDS = 10
 RECONNECT_SECONDS = 5
+DRAIN_SECONDS = 1.0
+"""After a drain the next one waits so long: what fails meanwhile is mostly what was in use at the first."""
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
@@ -86,6 +89,7 @@ class Database:
             name=f"muniment-{name}",
         )
         self.size = size
+        self._drained_at = -DRAIN_SECONDS
 
     def __enter__(self) -> "Database":
         self.open()
@@ -106,16 +110,23 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Generator[Connection[DictRow]]:
+        used: Connection[DictRow] | None = None
         try:
-            with self._pool.connection() as connection:
-                yield connection
+            with self._pool.connection() as used:
+                yield used
         except _LOST as error:
-            # An idle pool may hold many dead connections after Postgres restarted: drop them all at once.
             if isinstance(error, psycopg.errors.DeadlockDetected):
                 raise Deadlocked(f"Postgres: {error}".strip()) from error
-            if not isinstance(error, (PoolTimeout, psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)):
-                self._pool.check()
+            if used is not None and used.closed:
+                self._drain()
             raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error
+
+    def _drain(self) -> None:
+        """A connection was lost: after a restart of Postgres all are, and each would fail somebody's statement. So all go, at
+        once and unasked, since to ask a dead one may take until the network's own time-outs."""
+        if monotonic() - self._drained_at >= DRAIN_SECONDS:
+            self._drained_at = monotonic()
+            self._pool.drain()
 
     @contextmanager
     def tenant(self, tenant_id: UUID) -> Generator[Tx]:

@@ -60,6 +60,10 @@ on conflict (process_id) do update
 -- name: forget_process(process)!
 delete from processes where process_id = :process;
 
+-- name: reap_process(process)
+-- Only for a process that is dead beyond doubt. What it held is swept at once.
+select reap_process(:process::uuid) as claims;
+
 -- name: prune_processes()!
 delete from processes where seen_at < now() - interval '1 hour';
 
