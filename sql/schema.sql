@@ -447,6 +447,27 @@ begin
 end
 $$;
 
+CREATE FUNCTION public.reap_process(p_process uuid) RETURNS integer
+    LANGUAGE plpgsql
+    SET lock_timeout TO '2s'
+    AS $$
+declare
+  v_owner text;  -- as the keeper names itself (workers/keeper.py)
+  v_claims integer;
+begin
+  delete from processes p where p.process_id = p_process
+  returning p.host || ':' || p.pid || ':' || right(replace(p.process_id::text, '-', ''), 8) into v_owner;
+  if v_owner is null then return 0; end if;
+  with held as materialized (
+    select j.tenant_id, j.job_id from jobs j
+     where j.finished_at is null and j.due_at > now() and j.state = 'running' and j.lease_owner = v_owner
+     order by j.parent_id is null, j.job_id for no key update)
+  update jobs j set due_at = now() from held h where j.tenant_id = h.tenant_id and j.job_id = h.job_id;
+  get diagnostics v_claims = row_count;
+  return v_claims;
+end
+$$;
+
 CREATE FUNCTION public.release_job(p_tenant uuid, p_job uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$

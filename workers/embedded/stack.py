@@ -41,7 +41,7 @@ LOG_BYTES = 16 * 1024 * 1024
 STABLE_S = 60.0
 BACK_OFF_S = (0.5, 1, 2, 4, 8, 16, 30)
 SERVER_DEATHS = 6
-"""After so many in a row, a quarter of a minute of trying, the stack gives up: without its servers nothing works."""
+"""After more than these in a row, half a minute of trying, the stack gives up: without its servers nothing works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class Stack:
                 return [f"{name} runs again (process {self.pid(name)})"]
         wait = deaths.another()
         if deaths.row > SERVER_DEATHS:
-            raise CannotStart(f"{what}, the {deaths.row}th time in a row: everything is stopped. {server.tail()}")
+            raise CannotStart(f"{what}\nThat was {deaths.row} times in a row: everything is stopped. {server.tail()}")
         return [f"{what}; it starts again in {wait:g} s"]
 
     def _servers(self) -> dict[str, Postgres | Valkey]:
