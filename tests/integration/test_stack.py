@@ -170,32 +170,35 @@ def test_a_server_that_never_starts_ends_the_stack(monkeypatch: pytest.MonkeyPat
 
 def test_what_a_killed_worker_held_is_done_long_before_its_lease_ends() -> None:
     """Its lease is 30 s; the stack saw the process end and says so. The write counts one crash, and is there once."""
-    with short_folder() as folder, Stack(folder / "data", durable=False, groups=("fast",)) as stack:
-        with Database(stack.database_url("relay"), name="test", size=1) as db:
+    with (
+        short_folder() as folder,
+        Stack(folder / "data", durable=False, groups=("fast",)) as stack,
+        Database(stack.database_url("relay"), name="test", size=1) as db,
+    ):
 
-            def signed_in() -> bool:
-                with db.system() as tx:
-                    return any(row["pid"] == stack.pid("fast") for row in tx.rows("processes"))
-
-            assert eventually(signed_in)
-            body = {"text": "The owl lives in the mill. " * 140_000}
-            job = ask(stack, "/stores/journal/memories", stack.key, body, wait=0)["id"]
-            assert eventually(lambda: ask(stack, f"/jobs/{job}", stack.key)["state"] == "running")
-            began = time.monotonic()
-            killed = stack.pid("fast")
-            os.kill(killed, signal.SIGKILL)
-            ended = {"state": "running"}
-
-            def written() -> bool:
-                ended.update(ask(stack, f"/jobs/{job}", stack.key))
-                return ended["state"] == "succeeded"
-
-            news = tend_until(stack, written)
-            assert time.monotonic() - began < 25
-            assert any("fast" in line and "; 1 of its jobs go to others; it starts again" in line for line in news)
-            assert (ended["attempt"], ended["result"]["revision"]) == (2, 1)
+        def signed_in() -> bool:
             with db.system() as tx:
-                assert killed not in [row["pid"] for row in tx.rows("processes")]
+                return any(row["pid"] == stack.pid("fast") for row in tx.rows("processes"))
+
+        assert eventually(signed_in)
+        body = {"text": "The owl lives in the mill. " * 140_000}
+        job = ask(stack, "/stores/journal/memories", stack.key, body, wait=0)["id"]
+        assert eventually(lambda: ask(stack, f"/jobs/{job}", stack.key)["state"] == "running")
+        began = time.monotonic()
+        killed = stack.pid("fast")
+        os.kill(killed, signal.SIGKILL)
+        ended = {"state": "running"}
+
+        def written() -> bool:
+            ended.update(ask(stack, f"/jobs/{job}", stack.key))
+            return ended["state"] == "succeeded"
+
+        news = tend_until(stack, written)
+        assert time.monotonic() - began < 25
+        assert any("fast" in line and "; 1 of its jobs go to others; it starts again" in line for line in news)
+        assert (ended["attempt"], ended["result"]["revision"]) == (2, 1)
+        with db.system() as tx:
+            assert killed not in [row["pid"] for row in tx.rows("processes")]
 
 
 def test_a_stack_keeps_its_data_and_keys_and_forgets_dead_processes() -> None:
