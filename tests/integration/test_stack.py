@@ -187,7 +187,7 @@ def test_what_a_killed_worker_held_is_done_long_before_its_lease_ends() -> None:
         began = time.monotonic()
         killed = stack.pid("fast")
         os.kill(killed, signal.SIGKILL)
-        ended = {"state": "running"}
+        ended: dict = {"state": "running"}
 
         def written() -> bool:
             ended.update(ask(stack, f"/jobs/{job}", stack.key))

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg import Connection, sql
-from psycopg.rows import dict_row
+from psycopg.rows import DictRow, dict_row
 
 from core.ids import uuid7
 from core.jobs.service import NEWEST
@@ -90,9 +90,8 @@ def world(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[World]
         admin.execute(f"create database {name} template {TEMPLATE} owner muniment_owner".encode())
 
     def connect(role: str) -> Connection[Any]:
-        return psycopg.connect(
-            postgres.dsn(f"muniment_{role}", PASSWORDS[role], name), autocommit=True, row_factory=dict_row
-        )
+        address = postgres.dsn(f"muniment_{role}", PASSWORDS[role], name)
+        return Connection[DictRow].connect(address, autocommit=True, row_factory=dict_row)
 
     try:
         with connect("owner") as owner, connect("app") as app:
