@@ -476,6 +476,27 @@ begin
 end
 $$;
 
+CREATE FUNCTION public.reap_process(p_process uuid) RETURNS integer
+    LANGUAGE plpgsql
+    SET lock_timeout TO '2s'
+    AS $$
+declare
+  v_owner text;  -- as the keeper names itself (workers/keeper.py)
+  v_claims integer;
+begin
+  delete from processes p where p.process_id = p_process
+  returning p.host || ':' || p.pid || ':' || right(replace(p.process_id::text, '-', ''), 8) into v_owner;
+  if v_owner is null then return 0; end if;
+  with held as materialized (
+    select j.tenant_id, j.job_id from jobs j
+     where j.finished_at is null and j.due_at > now() and j.state = 'running' and j.lease_owner = v_owner
+     order by j.parent_id is null, j.job_id for no key update)
+  update jobs j set due_at = now() from held h where j.tenant_id = h.tenant_id and j.job_id = h.job_id;
+  get diagnostics v_claims = row_count;
+  return v_claims;
+end
+$$;
+
 CREATE FUNCTION public.release_job(p_tenant uuid, p_job uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -862,6 +883,16 @@ CREATE TABLE public.idempotency_keys (
 
 ALTER TABLE ONLY public.idempotency_keys FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE public.import_ids (
+    tenant_id uuid NOT NULL,
+    import_id uuid NOT NULL,
+    first_item bigint NOT NULL,
+    digests bytea NOT NULL
+);
+ALTER TABLE ONLY public.import_ids ALTER COLUMN digests SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.import_ids FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE public.imports (
     tenant_id uuid NOT NULL,
     import_id uuid NOT NULL,
@@ -877,6 +908,7 @@ CREATE TABLE public.imports (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     finished_at timestamp with time zone,
+    place jsonb,
     CONSTRAINT imports_state_check CHECK ((state = ANY (ARRAY['uploading'::text, 'ready'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text])))
 );
 
@@ -1130,6 +1162,9 @@ ALTER TABLE ONLY public.function_versions
 ALTER TABLE ONLY public.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant_id, route, key);
 
+ALTER TABLE ONLY public.import_ids
+    ADD CONSTRAINT import_ids_pkey PRIMARY KEY (tenant_id, import_id, first_item);
+
 ALTER TABLE ONLY public.imports
     ADD CONSTRAINT imports_pkey PRIMARY KEY (tenant_id, import_id);
 
@@ -1217,6 +1252,8 @@ CREATE INDEX jobs_old ON public.jobs USING btree (due_at) WHERE (finished_at IS 
 
 CREATE INDEX jobs_open ON public.jobs USING btree (tenant_id, queue, sent_at) WHERE (finished_at IS NULL);
 
+CREATE INDEX jobs_rare ON public.jobs USING btree (tenant_id, state, job_id) WHERE (state = ANY (ARRAY['waiting'::text, 'deferred'::text, 'failed'::text, 'cancelled'::text, 'dead'::text]));
+
 CREATE INDEX jobs_ready ON public.jobs USING btree (queue, tenant_id, seq) WHERE ((state = 'queued'::text) AND (sent_at IS NULL) AND (run_at IS NULL));
 
 CREATE INDEX jobs_suspect ON public.jobs USING btree (queue, sent_at) WHERE ((crashes > 0) AND (finished_at IS NULL));
@@ -1253,6 +1290,8 @@ ALTER TABLE public.erasures ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.idempotency_keys ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.import_ids ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.imports ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.job_payloads ENABLE ROW LEVEL SECURITY;
@@ -1284,6 +1323,8 @@ CREATE POLICY system ON public.documents TO muniment_owner, muniment_relay USING
 CREATE POLICY system ON public.erasures TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.idempotency_keys TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.import_ids TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.imports TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
@@ -1322,6 +1363,8 @@ CREATE POLICY tenant ON public.documents TO muniment_app USING ((tenant_id = ( S
 CREATE POLICY tenant ON public.erasures TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.idempotency_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.import_ids TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.imports TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
@@ -1390,6 +1433,9 @@ GRANT SELECT ON TABLE public.function_versions TO muniment_exporter;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_relay;

@@ -41,7 +41,7 @@ POOL_MOST = 16
 TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)
 WATCH_SECONDS = 2.0
 BROKEN_SECONDS = 30.0
-"""After this long with a thread that ended, the process stops, so that its orchestrator starts a sound one."""
+"""After this long with a thread that ended or hangs, the process stops, so that its orchestrator starts a sound one."""
 
 
 class WorkerProcess:
@@ -144,16 +144,24 @@ class WorkerProcess:
         found = [] if self._worker is None else list(self._worker.status().reasons)
         if not self._keeper.alive():
             found.append("the keeper ended: leases are not renewed")
+        found += [f"job {job} overran its time, and its thread cannot be ended" for job in self._keeper.wedged()]
         return found
 
     def broken(self) -> bool:
-        """A thread ended: nothing in this process can mend that."""
+        """A thread ended, or cannot be ended: nothing in this process can mend that."""
         return any("ended" in reason for reason in self.reasons())
 
 
 def run_worker(settings: Settings, group: str) -> None:
     """A worker's process, until SIGTERM or SIGINT; a second signal ends it at once. Raises SettingsError."""
-    process = WorkerProcess(settings, group)
+    if GROUPS[group].niceness:
+        os.nice(GROUPS[group].niceness)
+    serve(WorkerProcess(settings, group), settings)
+
+
+def serve(process: WorkerProcess, settings: Settings) -> None:
+    """Runs a worker until a signal stops it, or until it is broken: then SystemExit with status 1, after the jobs that still
+    run have had `shutdown_seconds` to end."""
     stopping = threading.Event()
 
     def stop(*_: object) -> None:
@@ -163,8 +171,6 @@ def run_worker(settings: Settings, group: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    if GROUPS[group].niceness:
-        os.nice(GROUPS[group].niceness)
     with ExitStack() as stack:
         process.start()
         stack.callback(process.stop)

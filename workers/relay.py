@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -28,7 +28,7 @@ from core.jobs.model import Ending
 from core.settings import Settings
 from core.store.database import Database
 from workers.broker import WakeBroker
-from workers.channels import EVERY, RELAY, answers, publish
+from workers.channels import EVERY, Ear, answers, publish
 from workers.metrics import WorkerMetrics, serve_metrics
 from workers.queues import BULK, QUEUES, lane_of
 
@@ -68,7 +68,7 @@ class Relay:
         self._after: dict[str, UUID] = dict.fromkeys(QUEUES, UUID(int=0))
         self._resend: dict[str, float] = dict.fromkeys(QUEUES, settings.resend_seconds)
         self._paused_until = 0.0
-        self._ear = _Ear(broker.client, self._nudges.put)
+        self._ear = Ear(broker.client, self._nudges.put)
 
     def stop(self) -> None:
         """May be called from a signal handler or another thread."""
@@ -237,32 +237,6 @@ class Relay:
             publish(self._broker.client, answers(endings))
         except redis.RedisError:
             _log.info("waiting clients poll: the sweep's answers could not be published")
-
-
-class _Ear(threading.Thread):
-    """Hears nudges; after a lost connection it subscribes again. What it misses, the poll finds."""
-
-    def __init__(self, client: redis.Redis, heard: Callable[[str], None]) -> None:
-        super().__init__(name="relay-ear", daemon=True)
-        self._client: Any = client
-        self._heard = heard
-        self._stopping = threading.Event()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join(timeout=5)
-
-    def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with self._client.pubsub(ignore_subscribe_messages=True) as channel:
-                    channel.subscribe(RELAY)
-                    while not self._stopping.is_set():
-                        message = channel.get_message(timeout=1.0)
-                        if message is not None:
-                            self._heard(message["data"].decode("utf-8", "replace"))
-            except redis.RedisError:
-                self._stopping.wait(1.0)
 
 
 def run_relay(settings: Settings) -> None:

@@ -21,6 +21,8 @@ Row = dict[str, Any]
 CONNECT_SECONDS = 5
 POOL_SECONDS = 10
 RECONNECT_SECONDS = 5
+DRAIN_SECONDS = 1.0
+"""After a drain the next one waits so long: what fails meanwhile is mostly what was in use at the first."""
 
 _log = logging.getLogger(__name__)
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
@@ -98,6 +100,7 @@ class Database:
         self.size = size
         self._name = name
         self._away_since: float | None = None
+        self._drained_at = -DRAIN_SECONDS
 
     def __enter__(self) -> "Database":
         self.open()
@@ -118,17 +121,17 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Generator[Connection[DictRow]]:
+        used: Connection[DictRow] | None = None
         try:
-            with self._pool.connection() as connection:
-                yield connection
+            with self._pool.connection() as used:
+                yield used
             if self._away_since is not None:
                 self._back()
         except _LOST as error:
-            # An idle pool may hold many dead connections after Postgres restarted: drop them all at once.
             if isinstance(error, psycopg.errors.DeadlockDetected):
                 raise Deadlocked(f"Postgres: {error}".strip()) from error
-            if not isinstance(error, (PoolTimeout, psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)):
-                self._pool.check()
+            if used is not None and used.closed:
+                self._drain()
                 self._away(error)
             raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error
 
@@ -142,6 +145,13 @@ class Database:
         since, self._away_since = self._away_since, None
         if since is not None:  # two threads may see it come back
             _log.warning("Postgres is back (%s) after %.0f s", self._name, monotonic() - since)
+
+    def _drain(self) -> None:
+        """A connection was lost: after a restart of Postgres all are, and each would fail somebody's statement. So all go, at
+        once and unasked, since to ask a dead one may take until the network's own time-outs."""
+        if monotonic() - self._drained_at >= DRAIN_SECONDS:
+            self._drained_at = monotonic()
+            self._pool.drain()
 
     @contextmanager
     def tenant(self, tenant_id: UUID) -> Generator[Tx]:

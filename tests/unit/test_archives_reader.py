@@ -10,6 +10,7 @@ import pytest
 
 from core.archives import container, reader
 from core.archives.model import Conversation, Skipped
+from core.archives.place import Place, digest, digests
 from core.archives.reader import open_archive
 from core.errors import InvalidRequest
 
@@ -188,3 +189,36 @@ def test_only_the_first_entries_are_looked_at_to_tell_the_format() -> None:
     with pytest.raises(InvalidRequest, match="Supported"):
         open_archive(io.BytesIO(json.dumps([*late, entry("a")]).encode()))
     assert ids(json.dumps([*late[1:], entry("a")]).encode()) == ["a"]
+
+
+TWICE = [{"id": "x"}, entry("a"), entry("b", ""), entry("a"), entry("c"), 5, entry("d")]
+
+
+@pytest.mark.parametrize("method", [None, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_reading_goes_on_from_any_place_as_if_it_had_never_stopped(method: int | None) -> None:
+    files = {"chat.html": b"<p>"} | {
+        f"conversations-{n}.json": json.dumps([*TWICE, entry(f"only-{n}")], indent=n).encode() for n in range(3)
+    }
+    raw = json.dumps(TWICE).encode() if method is None else zipped(files, method)
+    whole = list(open_archive(io.BytesIO(raw)).entries(Place(), set(), {}))
+    assert [item for one in whole for item in one.found] == list(open_archive(io.BytesIO(raw)))
+    for stop in range(1, len(whole) + 1):
+        before = whole[:stop]
+        place = Place.load(json.loads(json.dumps(before[-1].after.stored())))
+        assert place.items == sum(len(one.found) for one in before)
+        seen = {digest(c.id) for one in before for c in one.found if isinstance(c, Conversation)}
+        assert list(open_archive(io.BytesIO(raw)).entries(place, seen, {})) == whole[stop:]
+
+
+def test_an_archive_without_a_message_says_why_from_wherever_it_is_read() -> None:
+    raw = json.dumps([entry("a", ""), entry("b", " "), {"id": "c"}]).encode()
+    entries = open_archive(io.BytesIO(raw)).entries(Place(), set(), {})
+    place = [next(entries), next(entries)][-1].after
+    with pytest.raises(InvalidRequest, match=r"4 × it is empty.*1 × it has no mapping"):
+        list(open_archive(io.BytesIO(raw)).entries(place, set(), {"it is empty": 4}))
+
+
+def test_the_digests_that_were_stored_are_those_that_are_known() -> None:
+    names = ["a", "b\ud800", "ü" * 200]
+    joined = [digest(names[0]) + digest(names[1]), b"", digest(names[2])]
+    assert digests(joined) == {digest(name) for name in names}
