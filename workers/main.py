@@ -1,10 +1,12 @@
 """One worker process: a group's queues, the keeper, metrics, and a graceful stop."""
 
+import ctypes
 import logging
 import os
 import signal
 import threading
 from contextlib import ExitStack
+from typing import Any
 from uuid import UUID
 
 from prometheus_client import CollectorRegistry
@@ -42,6 +44,21 @@ TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)
 WATCH_SECONDS = 2.0
 BROKEN_SECONDS = 30.0
 """After this long with a thread that ended or hangs, the process stops, so that its orchestrator starts a sound one."""
+
+
+_MALLOPT = {"M_ARENA_MAX": (-8, 2), "M_MMAP_THRESHOLD": (-3, 1024 * 1024), "M_TRIM_THRESHOLD": (-1, 16 * 1024 * 1024)}
+"""Parameters of glibc's mallopt(3): number and value."""
+
+
+def _share_memory() -> None:
+    """What one thread's arrays leave is used by the next one's, or given back.
+
+    By itself glibc gives each thread an arena, and raises the size from which an array goes back to the system: a worker of
+    64 threads kept 800 MiB after searches in stores that its caches held 58 MiB of (measured)."""
+    libc: Any = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc alone
+        for number, value in _MALLOPT.values():
+            libc.mallopt(number, value)
 
 
 class WorkerProcess:
@@ -100,6 +117,7 @@ class WorkerProcess:
     def start(self) -> None:
         # Threads of BLAS fight with ours: with two, loading 100,000 vectors took fifty times as long (measured).
         threadpool_limits(limits=1, user_api="blas")
+        _share_memory()
         self._db.open()
         check_app_role(self._db)
         self._keeper_db.open()
