@@ -29,6 +29,7 @@ from core.settings import Settings
 from core.store.database import Database
 from workers.broker import WakeBroker
 from workers.channels import EVERY, Ear, answers, publish
+from workers.keeper import TICK_SECONDS
 from workers.metrics import WorkerMetrics, serve_metrics
 from workers.queues import BULK, QUEUES, lane_of
 
@@ -217,7 +218,11 @@ class Relay:
             tx.run("prune_processes")
             waits = {
                 row["queue"]: row["seconds"] or 0.0
-                for row in tx.rows("queue_waits", lease=self._settings.lease_seconds)
+                for row in tx.rows(
+                    "queue_waits",
+                    lease=self._settings.lease_seconds,
+                    renew=self._settings.renew_seconds + TICK_SECONDS,
+                )
             }
             for queue in QUEUES:
                 self._resend[queue] = max(self._settings.resend_seconds, 3 * waits.get(queue, 0.0))

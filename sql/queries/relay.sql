@@ -25,12 +25,13 @@ update jobs j set sent_at = null, due_at = j.deadline_at
 -- name: sweep_jobs(limit, max_crashes, keep_days)
 select * from sweep_jobs(:limit::integer, :max_crashes::integer, make_interval(secs => :keep_days * 86400.0));
 
--- name: queue_waits(lease)
+-- name: queue_waits(lease, renew)
 -- Of what runs now, by queue: the 95th percentile of seconds between sending and claiming. Running rows are those whose
--- lease ends soon; the index on due_at also holds every finished row, for its retention.
+-- lease was renewed lately: after a kill the others are its dead, whose wake-ups may have waited for the one before.
 select j.queue, percentile_disc(0.95) within group (order by extract(epoch from j.started_at - j.sent_at))::float8 as seconds
   from jobs j
- where j.finished_at is null and j.due_at between now() and now() + make_interval(secs => :lease) and j.state = 'running'
+ where j.finished_at is null and j.due_at between now() + make_interval(secs => :lease - :renew) and now() + make_interval(secs => :lease)
+   and j.state = 'running'
  group by j.queue;
 
 -- name: prune_idempotency_keys(hours, limit)!
