@@ -50,12 +50,10 @@ class Backlogs:
 
     def check(self, principal: Principal, add_bytes: int, jobs: int = 1) -> None:
         """Counts the jobs in, or raises QuotaExceeded with Retry-After. Raises Unavailable like any statement."""
-        if self._is_due(principal.tenant):
-            self._refresh(principal.tenant)
+        backlog = self._unless_due(principal.tenant) or self._refresh(principal.tenant)
         limits = principal.limits
         assert limits is not None
         with self._lock:
-            backlog = self._known[principal.tenant]
             problem = _beyond(limits, backlog, add_bytes, jobs)
             if problem is None:
                 backlog.jobs += jobs
@@ -63,28 +61,28 @@ class Backlogs:
         if problem is not None:
             raise QuotaExceeded(problem, retry_after=RETRY_SECONDS)
 
-    def _is_due(self, tenant_id: UUID) -> bool:
+    def _unless_due(self, tenant_id: UUID) -> Backlog | None:
         # Who finds the numbers old takes the refresh upon itself; meanwhile the others go by the old ones.
         with self._lock:
             known = self._known.get(tenant_id)
-            if known is None:
-                return True
-            due = monotonic() >= known.due_at
-            if due:
-                known.due_at = monotonic() + RETRY_SECONDS
-            return due
+            if known is None or monotonic() < known.due_at:
+                return known
+            known.due_at = monotonic() + RETRY_SECONDS
+            return None
 
-    def _refresh(self, tenant_id: UUID) -> None:
+    def _refresh(self, tenant_id: UUID) -> Backlog:
         began = monotonic()
         with self._db.tenant(tenant_id) as tx:
             row = tx.row("tenant_backlog", tenant=tenant_id)
         assert row is not None
         serves = min(max(REFRESH_SECONDS, REFRESH_TIMES * (monotonic() - began)), REFRESH_LONGEST_SECONDS)
+        backlog = Backlog(row["jobs"], row["bytes"], row["stored"], monotonic() + serves)
         with self._lock:
-            self._known[tenant_id] = Backlog(row["jobs"], row["bytes"], row["stored"], monotonic() + serves)
+            self._known[tenant_id] = backlog
             self._known.move_to_end(tenant_id)
             while len(self._known) > TENANTS:
                 self._known.popitem(last=False)
+        return backlog
 
 
 def _beyond(limits: Limits, backlog: Backlog, add_bytes: int, jobs: int) -> str | None:

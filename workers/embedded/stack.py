@@ -263,6 +263,7 @@ class Stack:
             own = self._own[name]
             if own.child is not None:
                 own.child.stop(first, STOP_S)
+                self._free_claims(own.child.pid)
             own.launch()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
