@@ -4,10 +4,13 @@ Each gives document numbers, best first, of what the caller may see at the searc
 silent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
 
 from core.search import entities, temporal
 from core.search.fusion import DEPTH
@@ -30,6 +33,12 @@ class Finder:
     store_id: UUID
     end: int
     scope: Scope = NO_SCOPE
+
+    def ids(self, numbers: Iterable[NDArray[np.int64]]) -> dict[int, str]:
+        """Of the records with these numbers that are still there."""
+        wanted = sorted({number for some in numbers for number in some.tolist()})
+        rows = self.tx.rows("ids_of_numbers", tenant=self.tenant_id, store=self.store_id, numbers=wanted)
+        return {row["number"]: row["id"] for row in rows}
 
     def by_entities(self, question: str) -> list[int]:
         """Records by their share of the question's entities, the newest first among equals; at most 200."""
