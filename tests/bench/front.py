@@ -88,7 +88,7 @@ class Front:
     def store_id(self, store: str) -> UUID:
         with self.stage.admin() as admin:
             row = admin.execute(
-                b"select id from stores where tenant_id = %s and name = %s", (self.tenant, store)
+                b"select store_id from stores where tenant_id = %s and name = %s", (self.tenant, store)
             ).fetchone()
         assert row is not None
         return row[0]

@@ -68,6 +68,12 @@ class Bar:
         }
 
 
+def missed(name: str, control: Sequence[Bar], how: str) -> Bar:
+    """A negative control: how many of the section's bars are missed without what they rest on; all must be."""
+    count = sum(not bar.passed for bar in control)
+    return Bar(f"control_{name}", f"bars of {name} missed {how}, of {len(control)}", count, "≥", len(control))
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Figures that have no bar each: a row of values a name."""
@@ -88,6 +94,11 @@ class Report:
     bars: list[Bar] = field(default_factory=list[Bar])
     grids: list[Grid] = field(default_factory=list[Grid])
     packages: Sequence[str] = SPINE
+
+    def time(self, name: str, settings: str, values: Sequence[float]) -> float:
+        """Adds a sample in milliseconds; its p50."""
+        self.samples.append(Sample(name, "ms", settings, values))
+        return percentile(values, 0.5)
 
     @property
     def exit_code(self) -> int:

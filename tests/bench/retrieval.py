@@ -19,7 +19,7 @@ from core.records.model import parse_conversation
 from core.records.packing import pack
 from tests.bench.evidence import Chat, Question, beam, locomo
 from tests.bench.front import Front, front
-from tests.bench.report import Bar, Grid, Report
+from tests.bench.report import Bar, Grid, Report, missed
 from tests.bench.stage import stage
 from tests.fakes import languages
 
@@ -165,7 +165,7 @@ def evidence(report: Report, figures: Figures) -> None:
         *bars(*(figure(OLD_WORDS, *place) for place in _PLACES)),
         *margins(margin("LoCoMo", worse), margin("BEAM", worse)),
     ]
-    report.bars.append(_missed("evidence", control, "by version 1, words only"))
+    report.bars.append(missed("evidence", control, "by version 1, words only"))
 
 
 _PLACES = (
@@ -221,7 +221,7 @@ def scripts(door: Front, report: Report, without: frozenset[str]) -> None:
         )
     )
     report.bars.append(_scripts_bar(rows["version 2, words only"]))
-    report.bars.append(_missed("scripts", [_scripts_bar(rows["version 1, words only"])], "by version 1"))
+    report.bars.append(missed("scripts", [_scripts_bar(rows["version 1, words only"])], "by version 1"))
 
 
 def _scripts_bar(figures: dict[str, float]) -> Bar:
@@ -233,11 +233,6 @@ def _scripts_bar(figures: dict[str, float]) -> Bar:
 
 def _category(number: str) -> Callable[[Scored], bool]:
     return lambda question: question.data == "locomo" and question.category == number
-
-
-def _missed(name: str, control: Sequence[Bar], how: str) -> Bar:
-    missed = sum(not bar.passed for bar in control)
-    return Bar(f"control_{name}", f"bars of {name} missed {how}, of {len(control)}", missed, "≥", len(control))
 
 
 def _say(text: str) -> None:

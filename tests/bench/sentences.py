@@ -39,7 +39,7 @@ def _shuffled(parts: Sequence[str], chance: random.Random) -> Iterator[str]:
 
 def questions(chats: Iterable[Chat], count: int = QUESTIONS) -> list[str]:
     """One half the longest of LoCoMo's, the other drawn from the rest."""
-    asked = {question.text for chat in chats if chat.name.startswith("locomo") for question in chat.questions}
+    asked = {question.text.strip() for chat in chats if chat.name.startswith("locomo") for question in chat.questions}
     ordered = sorted(asked, key=lambda text: (-len(text), text))
     half = count // 2
     return ordered[:half] + random.Random(0).sample(ordered[half:], count - half)
