@@ -16,7 +16,7 @@ from core.search import entities, temporal
 from core.search.fusion import DEPTH
 from core.search.lexical.model import NO_SCOPE, Scope
 from core.search.routes import RECENT, Walk, traverse
-from core.store.database import Tx
+from core.store.database import Tx, as_text
 
 HOLDERS = 2_000
 """Of one entity, the newest records looked at. What more of them hold says little."""
@@ -37,7 +37,7 @@ class Finder:
     def ids(self, numbers: Iterable[NDArray[np.int64]]) -> dict[int, str]:
         """Of the records with these numbers that are still there."""
         wanted = sorted({number for some in numbers for number in some.tolist()})
-        rows = self.tx.rows("ids_of_numbers", tenant=self.tenant_id, store=self.store_id, numbers=wanted)
+        rows = self.tx.rows("ids_of_numbers", tenant=self.tenant_id, store=self.store_id, numbers=as_text(wanted))
         return {row["number"]: row["id"] for row in rows}
 
     def by_entities(self, question: str) -> list[int]:
@@ -108,9 +108,7 @@ class Finder:
         return found
 
     def _entities_of(self, numbers: Sequence[int]) -> Mapping[int, Sequence[str]]:
-        rows = self.tx.rows(
-            "entities_of_records", tenant=self.tenant_id, store=self.store_id, numbers=list(numbers)
-        )  # fmt: skip
+        rows = self.tx.rows("entities_of_records", tenant=self.tenant_id, store=self.store_id, numbers=as_text(numbers))
         found: dict[int, list[str]] = {}
         for row in rows:
             found.setdefault(row["number"], []).append(row["entity"])

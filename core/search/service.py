@@ -27,7 +27,7 @@ from core.search.lexical.service import LexicalIndex
 from core.search.vectors.cache import VectorCache
 from core.search.vectors.filling import space_of
 from core.search.vectors.matrix import top
-from core.store.database import Database, Row, Tx
+from core.store.database import Database, Row, Tx, as_text
 from core.tenants.config import ROUTES as FLAGGED
 from core.tenants.config import index_version
 from core.text import cut_units
@@ -198,7 +198,7 @@ def search(
             found.add("traversal", walk.numbers)
             numbers, scores = found.ranked(version, finder)
         best = numbers[:k].tolist()
-        rows = tx.rows("records_by_number", tenant=tenant_id, store=store_id, numbers=best) if best else []
+        rows = tx.rows("records_by_number", tenant=tenant_id, store=store_id, numbers=as_text(best)) if best else []
     by_number = {row["number"]: row for row in rows}
     hits = [
         Hit(number, score, by_number[number])

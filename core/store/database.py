@@ -1,6 +1,6 @@
 """The pool and the two ways into it: a tenant's transaction, and the system's (relay, operators, migrations)."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,13 @@ POOL_SECONDS = 10
 RECONNECT_SECONDS = 5
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+
+
+def as_text(numbers: Iterable[int]) -> str:
+    """A list of numbers for a parameter that the statement casts to an array.
+
+    Sent as a list its type would be that of its largest number, and each type be another statement to be planned."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 class Tx:

@@ -159,13 +159,8 @@ def best(scores: Floats, limit: int | None, names: Names) -> tuple[Ints, Floats]
     values = scores[numbers]
     order = np.argsort(-values, kind="stable")
     numbers, values = numbers[order], values[order]
-    equal = np.flatnonzero(values[1:] == values[:-1])
-    if len(equal):
-        tied = np.union1d(equal, equal + 1)
-        found = names(numbers[tied])
-        ids = np.zeros(len(numbers), found.dtype)
-        ids[tied] = found
-        order = np.lexsort((ids, -values))
+    if np.any(values[1:] == values[:-1]):
+        order = np.lexsort((names(numbers), -values))
         numbers, values = numbers[order], values[order]
     return (numbers, values) if limit is None else (numbers[:limit], values[:limit])
 
@@ -181,7 +176,7 @@ def _candidates(scores: Floats, limit: int | None) -> Ints:
             most = scores[: rows * sets].reshape(rows, sets).max(axis=0)
             bound = float(np.partition(most, sets - limit)[sets - limit])
     numbers = np.flatnonzero(scores >= bound) if bound > 0 else np.flatnonzero(scores > 0)
-    if limit is not None and len(numbers) > 2 * limit:
+    if limit is not None and len(numbers) > limit > 0:
         values = scores[numbers]
         bound = float(np.partition(values, len(values) - limit)[len(values) - limit])
         numbers = numbers[values >= bound]

@@ -43,7 +43,7 @@ class Known:
     others are loose. `size`: bytes in memory, about, without the terms.
 
     Ids are the most of a store's columns, and few searches ask for them: they are kept from the second one on that does.
-    `named`: those below are known, none or all.
+    `named`: those below are known, none or all; `asked_for_ids`: the search that asked first.
 
     Whoever uses it holds `lock`; arrays handed out are never changed where they can be seen."""
 
@@ -61,7 +61,7 @@ class Known:
         self.segments: list[Segment] = []
         self.terms: dict[bytes, Term] = {}
         self.named = 0
-        self.asked_for_ids = False
+        self.asked_for_ids: object = None
         self._lengths = np.empty(0, np.int32)
         self._scopes = np.empty(0, np.int32)
         self._ordinals = np.empty(0, np.int32)

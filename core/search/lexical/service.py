@@ -14,7 +14,7 @@ from core.search.lexical.known import Known, Segment
 from core.search.lexical.model import NO_SCOPE, LexicalResult, Scope
 from core.search.lexical.postings import Ints, Postings, decode, key
 from core.search.lexical.terms import query_terms
-from core.store.database import Row, Tx
+from core.store.database import Row, Tx, as_text
 
 TRIES = 5
 FEW_IDS = 1_000
@@ -64,6 +64,7 @@ class _Search:
         self._place = {"tenant": name[0], "store": name[1]}
         self._version = name[2]
         self._known: Known = cache.store(name)
+        self._ids_found: dict[int, bytes] = {}
 
     def run(
         self, terms: Sequence[str], revision: int | None, scope: Scope, limit: int | None, named: bool
@@ -109,18 +110,18 @@ class _Search:
         """The codes of the scope; None: there is no index."""
         known = self._known
         before = known.build, known.epoch
-        have = ",".join(str(segment.id) for segment in known.segments if segment.packed is not None)
+        have = as_text([segment.id for segment in known.segments if segment.packed is not None])
         rows = self._tx.binary(
             "lexical_state",
             **self._place,
-            # As text: a number's own type would depend on its size, and each combination be a statement to be planned.
+            # As text, for the same reason as lists of numbers.
             version=str(self._version),
             build=str(known.build),
             epoch=str(known.epoch),
             layout=str(known.layout),
             known=str(known.upto),
             named=str(known.named),
-            have=f"{{{have}}}",
+            have=have,
             workspace=scope.workspace_id,
             session=scope.session_id,
         )
@@ -155,7 +156,7 @@ class _Search:
     def _read_sealed(self, sealed: Mapping[int, Segment], found: Mapping[bytes, list["_Piece"]]) -> None:
         rows = self._tx.binary(
             "lexical_postings", **self._place, build=str(self._known.build),
-            segments=f"{{{','.join(map(str, sealed))}}}", terms=[term.decode() for term in found],
+            segments=as_text(sealed), terms=[term.decode() for term in found],
         )  # fmt: skip
         self._check_same(rows)
         for row in rows:
@@ -197,9 +198,9 @@ class _Search:
         with known.lock:
             if (known.build, known.epoch) != state:
                 raise _Moved
-            if not known.named and not known.asked_for_ids and len(numbers) <= FEW_IDS:
-                known.asked_for_ids = True
-                return self._few_ids(numbers)
+            if not known.named and len(numbers) <= FEW_IDS and known.asked_for_ids in (None, self):
+                known.asked_for_ids = self
+                return self._few_ids(numbers.tolist())
             if known.named < known.upto:
                 rows = self._tx.binary("lexical_ids", **self._place, build=str(known.build), named=str(known.named))
                 self._check_same(rows)
@@ -208,12 +209,15 @@ class _Search:
                 self._cache.used(known, ())
             return known.ids(numbers)
 
-    def _few_ids(self, numbers: Ints) -> NDArray[np.bytes_]:
-        rows = self._tx.rows("ids_of_numbers", **self._place, numbers=numbers.tolist())
-        if len(rows) < len(numbers):
-            raise _Moved
-        found = {row["number"]: row["id"].encode() for row in rows}
-        return np.array([found[number] for number in numbers.tolist()], np.bytes_)
+    def _few_ids(self, numbers: list[int]) -> NDArray[np.bytes_]:
+        found = self._ids_found
+        lacking = [number for number in numbers if number not in found]
+        if lacking:
+            rows = self._tx.rows("ids_of_numbers", **self._place, numbers=as_text(lacking))
+            found |= {row["number"]: row["id"].encode() for row in rows}
+            if len(rows) < len(lacking):
+                raise _Moved
+        return np.array([found[number] for number in numbers], np.bytes_)
 
 
 class _Looked(NamedTuple):
