@@ -29,7 +29,7 @@ K = 16
 NEAR = 10
 EMBEDDED = 500
 HTTP_SAMPLES = 100
-CONTROLS = 3
+CONTROLS = 2
 VERSIONS = {1: {"version": 1, "lexical": True}, 2: {"version": 2, "lexical": True}}
 HYBRID = ("lexical", "vectors")
 
@@ -182,7 +182,7 @@ def hybrid(report: Report, place: Place, texts: Sequence[str], controls: bool) -
     embedders = Prepared(dict(zip(place.questions, asked, strict=True)))
     engines = Engines(LexicalIndex(INDEX_BYTES), VectorCache(VECTOR_BYTES), embedders)
     config = {"index": index, "embedding": "builtin"}
-    named = f"version 2, {place.store} records, k {K}, vectors mixed from {EMBEDDED} of the built-in model's"
+    named = f"version 2, {place.store} records, k {K}"
     times = _searches(place, engines, config, HYBRID)
     value = report.time("words and vectors: service without the embedding call", named, times)
     report.bars.append(_hybrid_bar(value))

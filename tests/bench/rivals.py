@@ -76,7 +76,7 @@ def _row(
         began = time.perf_counter()
         peer.best(questions[n], BEST)
         times.append((time.perf_counter() - began) * 1_000)
-    same = sum(_overlap(numbers, exact[n]) for n, numbers in zip(chosen, found, strict=True)) / len(chosen)
+    same = sum(overlap(numbers, exact[n]) for n, numbers in zip(chosen, found, strict=True)) / len(chosen)
     return [percentile(times, 0.5), percentile(times, 0.95), same, str(len(times)), built]
 
 
@@ -87,7 +87,7 @@ def _slow(peer: LexicalPeer | _Ours, questions: Sequence[str]) -> bool:
     return (time.perf_counter() - began) * 1_000 / 3 > SLOW_MS
 
 
-def _overlap(numbers: Sequence[int], exact: Scores) -> float:
+def overlap(numbers: Sequence[int], exact: Scores) -> float:
     """The share of the best 10 that is found; records of equal scores stand in for each other."""
     edge = float(np.partition(exact, len(exact) - BEST)[len(exact) - BEST])
     return sum(float(exact[number]) >= edge > 0 for number in numbers) / BEST
