@@ -189,7 +189,7 @@ def search(
             route = _by_meaning(tx, engines, tenant_id, store_id, embedding, vector, lexical)
             if route is not None:
                 found.routes[VECTORS] = route
-        finder = Finder(tx, tenant_id, store_id, len(lexical.every), scope)
+        finder = Finder(tx, tenant_id, store_id, len(lexical.every), scope, lexical.all_seen)
         found.look(finder, wanted, text, times(query, recent))
         numbers, scores = found.ranked(version, finder)
         if "traversal" in wanted:

@@ -164,16 +164,20 @@ select revision, config, policy_hash from stores where tenant_id = :tenant and s
 
 -- name: export_records(tenant, store, position, ordinal, revision, limit, bytes)
 -- As list_records, with the records' own bytes; a page ends with the record that makes it larger than `bytes`.
-select position, ordinal, canonical from (
-  select position, ordinal, canonical,
+-- `conversation`: the id of a document that has messages.
+select position, ordinal, canonical, conversation from (
+  select position, ordinal, canonical, conversation,
          sum(octet_length(canonical)) over (order by position, ordinal) - octet_length(canonical) as before
     from (
-      (select d.position, -1 as ordinal, d.canonical from documents d
+      (select d.position, -1 as ordinal, d.canonical,
+              case when exists (select from messages m where m.tenant_id = :tenant and m.store_id = :store
+                                   and m.document_id = d.document_id) then d.document_id end as conversation
+         from documents d
         where d.tenant_id = :tenant and d.store_id = :store and d.position > :position::bigint
           and d.revision <= :revision::bigint
         order by d.position limit :limit)
       union all
-      (select r.position, r.ordinal, r.canonical from records r
+      (select r.position, r.ordinal, r.canonical, null from records r
         where r.tenant_id = :tenant and r.store_id = :store
           and (r.position, r.ordinal) > (:position::bigint, :ordinal::integer) and r.revision <= :revision::bigint
         order by r.position, r.ordinal limit :limit)) listed

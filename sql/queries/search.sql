@@ -58,8 +58,10 @@ select i.epoch, i.layout, g.first_number, g.end_number, g.ids
  order by g.first_number;
 
 -- name: ids_of_numbers(tenant, store, numbers)
-select number, record_id as id from records
- where tenant_id = :tenant and store_id = :store and number = any (:numbers::bigint[]);
+-- In one row, in order of numbers, parted by spaces: a row each takes twice the time.
+select coalesce(string_agg(number::text, ' ' order by number), '') as numbers,
+       coalesce(string_agg(record_id, ' ' order by number), '') as ids
+  from records where tenant_id = :tenant and store_id = :store and number = any (:numbers::bigint[]);
 
 -- name: segment_revisions(tenant, store, segment)
 select first_revision, revisions from lexical_segments

@@ -30,7 +30,6 @@ CHUNK = 16_384
 COMMON = 4
 """A term that more than one in four records hold has its gains as an array over all records."""
 TERM_BYTES = 400
-_FACTORS = np.arange(256, dtype=np.float64) * 2.2
 _NONE = np.empty(0, np.int64)
 
 
@@ -94,21 +93,34 @@ class Gain:
         holders = len(numbers)
         if not holders:
             return Gain(0, _NONE, np.empty(0))
-        largest = int(frequencies.max())
-        factors = _FACTORS if largest < len(_FACTORS) else np.arange(largest + 1, dtype=np.float64) * 2.2
-        weighted = idf(collection.count, holders) * factors[: largest + 1]
-        common = holders * COMMON > collection.end
-        values = np.zeros(collection.end) if common else np.empty(holders)
+        factors = _FACTORS if frequencies.dtype == np.uint8 else _factors(int(frequencies.max()))
+        weighted = idf(collection.count, holders) * factors
+        if holders * COMMON <= collection.end:
+            places = numbers.astype(np.int64)
+            values = np.empty(holders)
+            for start in range(0, holders, CHUNK):
+                some = slice(start, start + CHUNK)
+                values[some] = _gains(collection, weighted, places[some], frequencies[some])
+            return Gain(holders, places, values)
+        values = np.zeros(collection.end)
         for start in range(0, holders, CHUNK):
-            here, often = numbers[start : start + CHUNK].astype(np.int64), frequencies[start : start + CHUNK]
-            divisors = collection.norms.take(collection.lengths.take(here))
-            divisors += often
-            gains = np.divide(weighted.take(often), divisors, out=divisors)
-            if common:
-                values[here] = gains
-            else:
-                values[start : start + CHUNK] = gains
-        return Gain(holders, None if common else numbers.astype(np.int64), values)
+            places = numbers[start : start + CHUNK].astype(np.int64)
+            values[places] = _gains(collection, weighted, places, frequencies[start : start + CHUNK])
+        return Gain(holders, None, values)
+
+
+def _gains(collection: Filtered, weighted: Floats, places: Ints, frequencies: Frequencies) -> Floats:
+    divisors = collection.norms.take(collection.lengths.take(places))
+    divisors += frequencies
+    return np.divide(weighted.take(frequencies), divisors, out=divisors)
+
+
+def _factors(largest: int) -> Floats:
+    """tf·2.2 for the frequencies up to the largest."""
+    return np.arange(largest + 1, dtype=np.float64) * 2.2
+
+
+_FACTORS = _factors(255)
 
 
 class Term:

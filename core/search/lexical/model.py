@@ -30,7 +30,8 @@ class LexicalResult:
     terms, in their order. `in_memory`: the index lacks the store or its version, so the records themselves were read.
 
     `ordinals[n]` is a record's place in its document, `pieces[n]` which piece of a long message it is
-    (core/search/analysis.py; 0 in version 1). `visible` None: all are.
+    (core/search/analysis.py; 0 in version 1). `visible` None: all are, and none was erased.
+    `all_seen`: all that were not erased are visible, for sure.
     """
 
     revision: int
@@ -44,4 +45,5 @@ class LexicalResult:
     ordinals: NDArray[np.int32]
     pieces: NDArray[np.int8]
     visible: NDArray[np.bool_] | None
+    all_seen: bool = False
     in_memory: bool = False

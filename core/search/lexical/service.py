@@ -1,6 +1,6 @@
 """Exact lexical search over the index of a store, at any revision and scope (memory-agent.md §2.2, contract.md `lexical`)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -64,7 +64,7 @@ class _Search:
         self._place = {"tenant": name[0], "store": name[1]}
         self._version = name[2]
         self._known: Known = cache.store(name)
-        self._ids_found: dict[int, bytes] = {}
+        self._ids_found: dict[int, str] = {}
 
     def run(
         self, terms: Sequence[str], revision: int | None, scope: Scope, limit: int | None, named: bool
@@ -88,7 +88,7 @@ class _Search:
         return LexicalResult(
             found.revision if revision is None else revision, numbers, scores, ids, every, collection.count,
             collection.average, {term: gain.holders for term, gain in zip(terms, found.gains, strict=True)},
-            found.ordinals, found.pieces, collection.visible,
+            found.ordinals, found.pieces, collection.visible, all_seen=collection.mask is None,
         )  # fmt: skip
 
     def _look(self, keys: Sequence[bytes], revision: int | None, scope: Scope) -> "_Looked | None":
@@ -212,12 +212,18 @@ class _Search:
     def _few_ids(self, numbers: list[int]) -> NDArray[np.bytes_]:
         found = self._ids_found
         lacking = [number for number in numbers if number not in found]
-        if lacking:
-            rows = self._tx.rows("ids_of_numbers", **self._place, numbers=as_text(lacking))
-            found |= {row["number"]: row["id"].encode() for row in rows}
-            if len(rows) < len(lacking):
-                raise _Moved
-        return np.array([found[number] for number in numbers], np.bytes_)
+        found |= ids_of(self._tx, self._place["tenant"], self._place["store"], lacking)
+        if any(number not in found for number in lacking):
+            raise _Moved
+        return np.array([found[number].encode() for number in numbers], np.bytes_)
+
+
+def ids_of(tx: Tx, tenant_id: UUID, store_id: UUID, numbers: Collection[int]) -> dict[int, str]:
+    """Of the records with these numbers that are still there."""
+    if not numbers:
+        return {}
+    (row,) = tx.binary("ids_of_numbers", tenant=tenant_id, store=store_id, numbers=as_text(numbers))
+    return dict(zip(map(int, row["numbers"].split()), row["ids"].split(), strict=True))
 
 
 class _Looked(NamedTuple):
