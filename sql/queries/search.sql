@@ -183,8 +183,12 @@ select number, record_id as id, revision, ordinal, scope, workspace_id, session_
  where tenant_id = :tenant and store_id = :store and number >= :first and number < :end order by number;
 
 -- name: records_of_documents(tenant, store, documents)
-select number, canonical from records
- where tenant_id = :tenant and store_id = :store and document_id = any (:documents::text[]) order by number;
+select r.number, r.canonical
+  from unnest(:documents::text[]) as d (id)
+ cross join lateral (
+   select number, canonical from records
+    where tenant_id = :tenant and store_id = :store and document_id = d.id offset 0) r
+ order by r.number;
 
 -- name: segments_of_numbers(tenant, store, numbers)
 -- Every segment that holds one of these numbers, in use or not, with the version of its build.
