@@ -19,7 +19,7 @@ from tests.bench import rivals
 from tests.bench.engines import SPACE, Prepared, database, embedded, give, mixed
 from tests.bench.front import batches, front
 from tests.bench.places import INDEX_BYTES, VECTOR_BYTES, Place
-from tests.bench.report import Bar, Report, Sample, missed, percentile
+from tests.bench.report import Bar, Report, Sample, missed, percentile, say
 from tests.bench.sentences import records
 from tests.bench.stage import Stage
 
@@ -42,13 +42,16 @@ def run(
         rates: list[float] = []
         for store, size in SIZES.items():
             texts[store] = records(parts, size // (10 if small else 1))
+            say(f"loading {store}")
             door.put(store, {"index": VERSIONS[1], "embedding": None})
             rates.append(len(texts[store]) / door.load(store, batches(texts[store]), len(texts[store])))
         report.samples.append(Sample("loading through memories:batch", "items/s", "version 1, by store", rates))
         door.settle()
         places = {store: Place(door, db, store, door.store_id(store), questions) for store in SIZES}
         lexical(report, places, 1, controls)
+        say("other programs")
         rivals.run(report, places)
+        say("an index of version 2")
         for store in SIZES:
             door.put(store, {"index": VERSIONS[2], "embedding": None})
         door.settle()
@@ -63,6 +66,7 @@ def lexical(report: Report, places: dict[str, Place], version: int, controls: bo
     warm: dict[str, float] = {}
     cold: dict[str, float] = {}
     for store, place in places.items():
+        say(f"words, version {version}, {store}")
         named = f"version {version}, {store} records"
         core, transaction = _warm(place, version)
         warm[store] = report.time("words, warm: core", named, core)
@@ -74,6 +78,7 @@ def lexical(report: Report, places: dict[str, Place], version: int, controls: bo
         report.time("words, cold terms only: core", named, terms)
     report.bars += lexical_bars(version, warm, cold)
     if controls:
+        say("control: without the index")
         slow = {store: percentile(_in_memory(place, version), 0.5) for store, place in places.items()}
         report.bars.append(missed("lexical", lexical_bars(version, slow, slow), "without the index"))
 
@@ -172,12 +177,14 @@ def _in_memory(place: Place, version: int) -> list[float]:
 
 
 def hybrid(report: Report, place: Place, texts: Sequence[str], controls: bool) -> None:
+    say("vectors")
     base = embedded(texts[:EMBEDDED])
     vectors = mixed(base, len(texts))
     give(place.door, place.db, place.store, vectors)
     index = {**VERSIONS[2], "entities": True, "temporal": True}
     place.door.put(place.store, {"index": index, "embedding": "builtin"})
     place.door.settle()
+    say("words and vectors")
     asked = embedded(place.questions)
     embedders = Prepared(dict(zip(place.questions, asked, strict=True)))
     engines = Engines(LexicalIndex(INDEX_BYTES), VectorCache(VECTOR_BYTES), embedders)

@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -12,7 +13,14 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from core import clock
+
 SPINE = ("dramatiq", "redis", "hiredis", "psycopg", "fastapi", "uvicorn", "celery", "procrastinate")
+
+
+def say(text: str) -> None:
+    """How far a long run is, with the time of day."""
+    print(f"{clock.now():%H:%M:%S} {text} …", file=sys.stderr, flush=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -19,7 +19,7 @@ from core.records.model import parse_conversation
 from core.records.packing import pack
 from tests.bench.evidence import Chat, Question, beam, locomo
 from tests.bench.front import Front, front
-from tests.bench.report import Bar, Grid, Report, missed
+from tests.bench.report import Bar, Grid, Report, missed, say
 from tests.bench.stage import stage
 from tests.fakes import languages
 
@@ -98,9 +98,9 @@ def ranking(door: Front, store: str, query: str, routes: Sequence[str], version:
 def measure(door: Front, chats: Sequence[Chat], without: frozenset[str]) -> Figures:
     turns: dict[str, Turns] = {}
     for chat in chats:
-        _say(f"{chat.name}: {len(chat.sessions)} sessions …")
+        say(f"{chat.name}: {len(chat.sessions)} sessions")
         turns[chat.name] = write(door, chat)
-    _say("vectors …")
+    say("vectors")
     door.settle()
     figures: Figures = {}
     for version, names in ((2, (ALL, WORDS, MEANING)), (1, (OLD, OLD_WORDS))):
@@ -109,7 +109,7 @@ def measure(door: Front, chats: Sequence[Chat], without: frozenset[str]) -> Figu
                 door.put(chat.name, FROZEN)
             door.settle()
         for name in names:
-            _say(f"{name} …")
+            say(f"{name}")
             routes = [route for route in ROUTES[name] if route not in without]
             figures[name] = [
                 scored(chat, question, ranking(door, chat.name, question.text, routes, version), turns[chat.name])
@@ -235,10 +235,6 @@ def _category(number: str) -> Callable[[Scored], bool]:
     return lambda question: question.data == "locomo" and question.category == number
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--locomo", type=Path, required=True, help="the JSON file of conversations and questions")
@@ -259,7 +255,7 @@ def main() -> int:
     wanted, without = given.only or SECTIONS, frozenset[str](given.without)
     with stage() as found, front(found, found.tenant("retrieval")) as door:
         if "scripts" in wanted:
-            _say("scripts …")
+            say("scripts")
             scripts(door, report, without)
         if "evidence" in wanted:
             figures = measure(door, chats, without)

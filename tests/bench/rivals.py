@@ -14,7 +14,7 @@ from core.search.tokens import tokens
 from core.store.database import Tx
 from tests.bench.peers.lexical import PEERS, LexicalPeer
 from tests.bench.places import INDEX_BYTES, Place
-from tests.bench.report import Grid, Report, percentile
+from tests.bench.report import Grid, Report, percentile, say
 
 BEST = 10
 CHECKED = 5
@@ -39,6 +39,7 @@ def run(report: Report, places: Mapping[str, Place]) -> None:
                 _check(canonicals, ours, place.questions[:CHECKED])
         for kind in PEERS:
             peer = kind()
+            say(f"{peer.name}, {store}")
             began = time.perf_counter()
             peer.build(documents)
             built = f"{time.perf_counter() - began:.1f} s"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.bench import indexed_writes, ranking, resident, similar
 from tests.bench.evidence import beam, locomo
-from tests.bench.report import Report
+from tests.bench.report import Report, say
 from tests.bench.sentences import questions, sentences
 from tests.bench.stage import stage
 
@@ -56,7 +56,7 @@ def main() -> int:
         report.settings["small"] = "a tenth of the records: no measurement"
     parts, asked = sentences(chats), questions(chats)
     for name in given.only or SECTIONS:
-        print(f"{name} …", file=sys.stderr, flush=True)
+        say(name)
         with stage() as found:
             SECTIONS[name](found, report, parts, asked, small=given.small, controls=not given.no_controls)
     report.show()
