@@ -38,7 +38,7 @@ def run(
     tenant = stage.tenant("memory")
     with front(stage, tenant, **_as_settings(limits)) as door:
         _load(door, report, parts, stores)
-        growth, times = _searched(door, stores, questions, SEARCHES)
+        growth, times = _searched(door, stores, questions, CONTROL if small else SEARCHES)
     allowed = sum(limits.values()) / MIB
     settings = ", ".join(f"{name} {size // MIB} MiB" for name, size in limits.items())
     named = f"{stores} stores of {RECORDS:,} records, {settings}, one client"
