@@ -16,7 +16,8 @@ from core.search.lexical.postings import Ints, Postings, decode, key
 from core.search.lexical.terms import query_terms
 from core.store.database import Row, Tx, as_text
 
-TRIES = 5
+TRIES = 20
+"""Under a stream of bulk writes the segments may change several times between two statements."""
 FEW_IDS = 1_000
 
 
