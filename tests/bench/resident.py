@@ -21,7 +21,7 @@ CONTROL = 200
 MIB = 1024 * 1024
 EMBEDDED = 500
 BOUND = {"index_cache_bytes": 64 * MIB, "vector_cache_bytes": 128 * MIB}
-SMALL = {"index_cache_bytes": 10 * MIB, "vector_cache_bytes": 45 * MIB}
+SMALL = {"index_cache_bytes": 8 * MIB, "vector_cache_bytes": 25 * MIB}
 LOOSE = {"index_cache_bytes": 512 * MIB, "vector_cache_bytes": 2_048 * MIB}
 INDEX = {"version": 2, "lexical": True, "entities": True, "temporal": True}
 TINY = "tiny"
@@ -33,7 +33,7 @@ ROUTES: tuple[Mapping[str, Any], ...] = (
 def run(
     stage: Stage, report: Report, parts: Sequence[str], questions: Sequence[str], *, small: bool, controls: bool
 ) -> None:
-    stores = STORES // (10 if small else 1)
+    stores = STORES // (25 if small else 1)
     limits = SMALL if small else BOUND
     tenant = stage.tenant("memory")
     with front(stage, tenant, **_as_settings(limits)) as door:
@@ -65,7 +65,7 @@ def _load(door: Front, report: Report, parts: Sequence[str], stores: int) -> Non
     seconds = time.monotonic() - began
     report.samples.append(
         Sample(
-            "loading 50 stores through memories:batch",
+            f"loading {stores} stores through memories:batch",
             "items/s",
             "a store after the other",
             [stores * RECORDS / seconds],
@@ -96,7 +96,7 @@ def _searched(door: Front, stores: int, questions: Sequence[str], searches: int)
 
 
 def _bar(growth: float, allowed: float) -> Bar:
-    what = "resident memory of a worker grown by 1,000 mixed searches, MiB; index_cache_bytes + vector_cache_bytes"
+    what = "resident memory that mixed searches cost a worker, against index_cache_bytes + vector_cache_bytes"
     return Bar("worker_growth_mib", what, growth, "≤", allowed, "MiB")
 
 
