@@ -117,15 +117,16 @@ def messages(
     summary="Export all records",
     responses={
         200: {
-            "description": "A line a record: its canonical JSON, which its `sha256` is of",
+            "description": "A line a record: its canonical JSON, which its `sha256` is of; and a line a message",
             "content": {"application/x-ndjson": {}},
         },
         **problems(),
     },
 )
 def export_(request: Request, store: str, principal: Reader, revision: Revision = None) -> Response:
-    """Documents and blocks in the order they were written, each document before its blocks. `Muniment-Revision` is the
-    revision exported. A stream that could not be completed breaks off without its last chunk."""
+    """Documents and blocks in the order they were written, each document before its blocks; a conversation's messages (`kind`
+    `memory-message`) come behind its document. `Muniment-Revision` is the revision exported. A stream that could not be
+    completed breaks off without its last chunk."""
     db = Services.of(request).db
     with db.tenant(principal.tenant) as tx:
         found = get_store(tx, principal.tenant, store)

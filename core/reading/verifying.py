@@ -11,7 +11,7 @@ from core.jsontext import loads
 def verify(view: Mapping[str, Any], lines: Iterable[bytes]) -> Iterator[tuple[str, list[str]]]:
     """For each record that the View cites: its id, and what is wrong about it (nothing: it is proved).
 
-    `lines`: an export's, each a record's canonical JSON. Raises InvalidRequest for what is no View or no export."""
+    `lines`: an export's, of which the records count. Raises InvalidRequest for what is no View or no export."""
     items = [cast("dict[str, Any]", item) for item in _list(view, "items")]
     cited = items + [entry for block in _list(view, "blocks") for entry in _list(block, "evidence")]
     ids = {str(item["id"]) for item in cited}

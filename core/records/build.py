@@ -121,7 +121,7 @@ def _build(
     moment = dates.to_milliseconds(accepted_at if event_at is None else event_at)
     event = rfc3339(moment)
     date = event[:10] if request.scope == "daily" else None
-    shape = _Shape(request, title, rfc3339(accepted_at), event, date, form)
+    shape = _Shape(request, title, event if event_at is None else rfc3339(accepted_at), event, date, form)
 
     document = shape.write("memory-document", "archived", document_id, text)
     sha256 = sha256_hex(document)

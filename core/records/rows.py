@@ -5,7 +5,9 @@ from hashlib import sha256
 from uuid import UUID
 
 from core.records.build import NewDocument
-from core.store.database import Tx
+from core.store.database import Tx, as_text
+
+_NUMBERS = frozenset({"numbers", "revisions", "positions", "ordinals", "starts", "ends"})
 
 
 class Rows:
@@ -62,5 +64,6 @@ def _insert(
     tx: Tx, query: str, names: tuple[str, ...], rows: list[tuple[object, ...]], tenant_id: UUID, store_id: UUID
 ) -> None:
     if rows:
-        columns = (list(column) for column in zip(*rows, strict=True))
-        tx.run(query, tenant=tenant_id, store=store_id, **dict(zip(names, columns, strict=True)))
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        values = {name: as_text(column) if name in _NUMBERS else list(column) for name, column in columns.items()}
+        tx.run(query, tenant=tenant_id, store=store_id, **values)

@@ -9,11 +9,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from core.clock import rfc3339
 from core.errors import DocumentExists, Erased, JobFailed, LeaseLost, MunimentError, NotFound
 from core.faults import Faults
+from core.ids import numbered
 from core.jobs.model import Claim, Ending
 from core.jsontext import dumps
 from core.records.build import NewDocument, build_conversation, build_write
@@ -120,7 +121,7 @@ def _packed(body: dict[str, Any], claim: Claim, default_id: str) -> NewDocument:
 
 def _item(item: dict[str, Any], claim: Claim, n: int) -> NewDocument | MunimentError:
     """An item's default id is made from the job's, so that another try of the job writes the same document."""
-    default_id = str(uuid5(claim.job_id, str(n)))
+    default_id = numbered(claim.job_id, n)
     try:
         return _packed(item, claim, default_id) if "messages" in item else _written(item, claim, default_id)
     except MunimentError as error:

@@ -7,7 +7,7 @@ stop words where Snowball has a stemmer, overlapping pairs of characters where s
 import re
 import threading
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Literal, Protocol, cast
@@ -74,7 +74,7 @@ def analyse(text: str, version: int) -> list[str]:
     known = _PER_THREAD.known
     lowered = text.lower()
     if lowered.isascii():
-        return [term for word in _ASCII_WORD.findall(lowered) for term in known[word]]
+        return [*filter(None, map(known.ascii.__getitem__, _ASCII_WORD.findall(lowered)))]
     return [term for word in _RUN.findall(lowered) for term in known[word]]
 
 
@@ -134,6 +134,22 @@ def _stemmer(language: str) -> _Stemmer:
     return cast("_Stemmer", Stemmer.Stemmer(language, 0))  # pyright: ignore[reportUnknownMemberType]
 
 
+class _AsciiTerms(dict[str, str]):
+    """Lower-case ASCII letters and digits to their term, "" for a stop word; remembers as `_Terms` does."""
+
+    def __init__(self, term: Callable[[str], str]) -> None:
+        super().__init__()
+        self._term = term
+
+    def __missing__(self, word: str) -> str:
+        term = self._term(word)
+        if len(word) <= _REMEMBERED_POINTS:
+            if len(self) >= _REMEMBERED_RUNS:
+                self.clear()
+            self[word] = term
+        return term
+
+
 class _Terms(dict[str, tuple[str, ...]]):
     """Runs of lower-case letters, digits and `_` to their terms; remembers the short ones, up to a number."""
 
@@ -141,6 +157,7 @@ class _Terms(dict[str, tuple[str, ...]]):
         super().__init__()
         self._english = _stemmer("english")
         self._others = [(first, last, _stemmer(name)) for first, last, name in _SCRIPTS]
+        self.ascii = _AsciiTerms(self._term)
 
     def __missing__(self, run: str) -> tuple[str, ...]:
         terms = self._terms(run)

@@ -8,6 +8,7 @@ from uuid import UUID
 from core.clock import monotonic, rfc3339
 from core.errors import NotFound
 from core.search import entities
+from core.search.finding import Finder
 from core.search.lexical.model import Scope
 from core.search.paging import RECORD_UNITS
 from core.search.request import K
@@ -53,7 +54,11 @@ def answer(
         "stats": stats,
     }
     if body.get("explain"):
-        result["explain"] = _explanation(found, body["query"], body.get("k", K))
+        k: int = body.get("k", K)
+        with db.tenant(tenant_id) as tx:
+            finder = Finder(tx, tenant_id, store_id, len(found.lexical.every))
+            ids = finder.ids(route.numbers[:k] for route in found.routes.values())
+        result["explain"] = _explanation(found, body["query"], k, ids)
     return result
 
 
@@ -84,7 +89,7 @@ def _said(route: Route, number: int) -> dict[str, Any]:
     return {name: value for name, value in (("rank", rank), ("score", score)) if value is not None}
 
 
-def _explanation(found: SearchResult, query: str, k: int) -> dict[str, Any]:
+def _explanation(found: SearchResult, query: str, k: int, ids: Mapping[int, str]) -> dict[str, Any]:
     lexical, text = found.lexical, asked(query)
     fusion = "none" if found.version == 1 and set(found.routes) == {"lexical"} else FUSIONS[found.version]
     explained: dict[str, Any] = {
@@ -93,7 +98,7 @@ def _explanation(found: SearchResult, query: str, k: int) -> dict[str, Any]:
         "records": lexical.count,
         "averageTerms": lexical.average,
         "terms": [{"term": term, "records": holders} for term, holders in lexical.holders.items()],
-        "routes": {name: _candidates(found, route, k) for name, route in found.routes.items()},
+        "routes": {name: _candidates(found, route, k, ids) for name, route in found.routes.items()},
     }
     if "entities" in found.routes:
         explained["entities"] = entities.entities(text)
@@ -105,12 +110,13 @@ def _explanation(found: SearchResult, query: str, k: int) -> dict[str, Any]:
     return explained
 
 
-def _candidates(found: SearchResult, route: Route, k: int) -> dict[str, Any]:
+def _candidates(found: SearchResult, route: Route, k: int, ids: Mapping[int, str]) -> dict[str, Any]:
     """The first k of a route, each with its place in the result or why it has none."""
     places = {number: place for place, number in enumerate(found.numbers.tolist())}
-    numbers = route.numbers[:k]
     candidates: list[dict[str, Any]] = []
-    for number, own_id in zip(numbers.tolist(), found.lexical.ids_of(numbers), strict=True):
+    for number in route.numbers[:k].tolist():
+        if number not in ids:
+            continue  # erased meanwhile
         place = places.get(number)
         if place is None:
             why = f"not among the first {len(places)} of all routes together"
@@ -119,7 +125,7 @@ def _candidates(found: SearchResult, route: Route, k: int) -> dict[str, Any]:
         else:
             why = f"all routes together put it beyond the first {k}"
         candidate = {
-            "id": own_id,
+            "id": ids[number],
             **_said(route, number),
             "place": place,
             "in": place is not None and place < k,

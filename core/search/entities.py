@@ -14,10 +14,11 @@ QUESTION_ENTITIES = 64
 LEAST_WORD = 4
 """A lower-case word of the question is taken for a name only from this length on: `go` is seldom the language."""
 
-_CAMEL = re.compile(r"(?<![A-Za-z0-9_])[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)(?![A-Za-z0-9_])", re.ASCII)
-_ACRONYM = re.compile(r"(?<![A-Za-z0-9_])[A-Z]{2,6}(?![A-Za-z0-9_])", re.ASCII)
+_RUN = re.compile(r"\w+", re.ASCII)
+_CAMEL = re.compile(r"[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]*", re.ASCII)
+_ACRONYM = re.compile(r"[A-Z]{2,6}", re.ASCII)
 _TOKEN_ENDS = re.compile(r"[\s\"'`()\[\]{}<>“”‘’«»]+")
-_DOTTED = re.compile(r"[^\s.]\.[A-Za-z0-9]", re.ASCII)
+_DOTTED = re.compile(r"\.(?<=[^\s.]\.)[A-Za-z0-9]", re.ASCII)
 _PATH = re.compile(r"[\w~.@+/\\:-]+")
 _EXTENSION = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9]{1,10}", re.ASCII)
 _URL = re.compile(r"https?://[^\s<>\"'`()\[\]{}“”‘’«»《》「」『』]+", re.IGNORECASE)
@@ -57,17 +58,23 @@ _TECHNOLOGIES = frozenset(_TERMS.split())
 
 def entities(text: str) -> list[str]:
     """The entities of `text` as keys (lower case, at most 200 points), each once, in the order of their patterns."""
-    found = [match[0] for match in _CAMEL.finditer(text)]
-    found += [match[0] for match in _ACRONYM.finditer(text) if match[0] not in _NO_ACRONYMS]
+    # A bulk write is limited by this: most words are lower-case but for their first letter, and few texts name a file.
+    runs = _RUN.findall(text)
+    upper = [run for run in runs if not run.islower()]
+    odd = [run for run in upper if not run[1:].islower()]
+    found = [run for run in odd if _CAMEL.fullmatch(run)]
+    found += [run for run in odd if run not in _NO_ACRONYMS and _ACRONYM.fullmatch(run)]
     if _DOTTED.search(text):
-        found += [token for token in map(_trimmed, _TOKEN_ENDS.split(text)) if _is_path(token)]
+        dotted = [word for word in text.split() if "." in word]
+        tokens = (_trimmed(token) for word in dotted if "." in word[1:-1] for token in _TOKEN_ENDS.split(word))
+        found += [token for token in tokens if _is_path(token)]
     if "://" in text:
         found += [_trimmed(match[0]) for match in _URL.finditer(text)]
     if "@" in text:
         found += [match[1] for match in _MENTION.finditer(text)]
     if not text.isascii():
         found += [(match[1] or match[2] or match[3]).strip() for match in _MARKED.finditer(text)]
-    every = _WORD.findall(text)
+    every = _WORD.findall(text) if "_" in text else runs
     if not _TECHNOLOGIES.isdisjoint(every):
         found += [word for word in every if word in _TECHNOLOGIES]
     return list(dict.fromkeys(key(entity) for entity in found if entity))

@@ -4,16 +4,21 @@ Each gives document numbers, best first, of what the caller may see at the searc
 silent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
 
 from core.search import entities, temporal
 from core.search.fusion import DEPTH
 from core.search.lexical.model import NO_SCOPE, Scope
+from core.search.lexical.service import ids_of
 from core.search.routes import RECENT, Walk, traverse
-from core.store.database import Tx
+from core.store.database import Tx, as_text
 
 HOLDERS = 2_000
 """Of one entity, the newest records looked at. What more of them hold says little."""
@@ -23,13 +28,19 @@ NEIGHBOURS = 50
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """One search's look at a store. `end`: the store's number at the revision; `scope`: what the caller may see."""
+    """One search's look at a store. `end`: the store's number at the revision; `scope`: what the caller may see; `all_seen`:
+    that is known to be every record."""
 
     tx: Tx
     tenant_id: UUID
     store_id: UUID
     end: int
     scope: Scope = NO_SCOPE
+    all_seen: bool = False
+
+    def ids(self, numbers: Iterable[NDArray[np.int64]]) -> dict[int, str]:
+        """Of the records with these numbers that are still there."""
+        return ids_of(self.tx, self.tenant_id, self.store_id, {number for some in numbers for number in some.tolist()})
 
     def by_entities(self, question: str) -> list[int]:
         """Records by their share of the question's entities, the newest first among equals; at most 200."""
@@ -89,19 +100,17 @@ class Finder:
         return {row["number"]: row["event_at"] for row in rows}
 
     def _with(self, names: Sequence[str], limit: int) -> dict[str, list[int]]:
-        rows = self.tx.rows(
-            "records_with_entities", tenant=self.tenant_id, store=self.store_id, entities=list(names), end=self.end,
-            limit=limit, **self._visible(),
-        )  # fmt: skip
-        found: dict[str, list[int]] = {}
-        for row in rows:
-            found.setdefault(row["entity"], []).append(row["number"])
-        return found
+        asked: dict[str, Any] = {
+            "tenant": self.tenant_id, "store": self.store_id, "entities": list(names), "end": str(self.end), "limit": limit,
+        }  # fmt: skip
+        if self.all_seen:
+            rows = self.tx.binary("records_with_entities", **asked)
+        else:
+            rows = self.tx.binary("visible_records_with_entities", **asked, **self._visible())
+        return {row["entity"]: row["numbers"] for row in rows}
 
     def _entities_of(self, numbers: Sequence[int]) -> Mapping[int, Sequence[str]]:
-        rows = self.tx.rows(
-            "entities_of_records", tenant=self.tenant_id, store=self.store_id, numbers=list(numbers)
-        )  # fmt: skip
+        rows = self.tx.rows("entities_of_records", tenant=self.tenant_id, store=self.store_id, numbers=as_text(numbers))
         found: dict[int, list[str]] = {}
         for row in rows:
             found.setdefault(row["number"], []).append(row["entity"])

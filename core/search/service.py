@@ -27,7 +27,7 @@ from core.search.lexical.service import LexicalIndex
 from core.search.vectors.cache import VectorCache
 from core.search.vectors.filling import space_of
 from core.search.vectors.matrix import top
-from core.store.database import Database, Row, Tx
+from core.store.database import Database, Row, Tx, as_text
 from core.tenants.config import ROUTES as FLAGGED
 from core.tenants.config import index_version
 from core.text import cut_units
@@ -117,8 +117,8 @@ class _Asked:
         if "recency" in wanted:
             self.add("recency", finder.newest())
 
-    def ranked(self, version: int) -> tuple[Numbers, NDArray[np.float64]]:
-        return self._by_standard_scores() if version > 1 else self._by_ranks()
+    def ranked(self, version: int, finder: Finder) -> tuple[Numbers, NDArray[np.float64]]:
+        return self._by_standard_scores() if version > 1 else self._by_ranks(finder)
 
     def _by_standard_scores(self) -> tuple[Numbers, NDArray[np.float64]]:
         lexical, vectors = self.lexical, self.routes.get(VECTORS)
@@ -129,15 +129,14 @@ class _Asked:
         )  # fmt: skip
         return found.numbers, found.scores
 
-    def _by_ranks(self) -> tuple[Numbers, NDArray[np.float64]]:
+    def _by_ranks(self, finder: Finder) -> tuple[Numbers, NDArray[np.float64]]:
         if self.routes.keys() == {LEXICAL}:
             return self.lexical.numbers, self.lexical.scores
-        numbers: dict[str, int] = {}
-        rankings: list[list[str]] = []
-        for route in self.routes.values():
-            ids = self.lexical.ids_of(route.numbers)
-            numbers.update(zip(ids, route.numbers.tolist(), strict=True))
-            rankings.append(ids)
+        ids = finder.ids(route.numbers for route in self.routes.values())
+        rankings = [
+            [ids[number] for number in route.numbers.tolist() if number in ids] for route in self.routes.values()
+        ]
+        numbers = {own_id: number for number, own_id in ids.items()}
         fused = fusion.rrf(rankings)[:DEPTH]
         return np.array([numbers[own_id] for own_id, _ in fused], np.int64), np.array([score for _, score in fused])
 
@@ -175,7 +174,7 @@ def search(
     check()
     lexical = fallback.search(
         db, engines.lexical, tenant_id, store_id, text if LEXICAL in wanted else "", version=version, revision=revision,
-        scope=scope, limit=DEPTH, check=check,
+        scope=scope, limit=DEPTH, named=False, check=check,
     )  # fmt: skip
     flags = cast("Mapping[str, Any]", config.get("index") or {})
     if lexical.in_memory and LEXICAL in wanted and flags.get(LEXICAL):
@@ -183,23 +182,23 @@ def search(
 
     found = _Asked(lexical)
     if LEXICAL in wanted:
-        found.routes[LEXICAL] = Route(lexical.numbers, int(np.count_nonzero(lexical.every)), lexical.every)
+        found.routes[LEXICAL] = Route(lexical.numbers, int(np.count_nonzero(lexical.every > 0)), lexical.every)
     linked = False
     with db.tenant(tenant_id) as tx:
         if vector is not None and embedding is not None:
             route = _by_meaning(tx, engines, tenant_id, store_id, embedding, vector, lexical)
             if route is not None:
                 found.routes[VECTORS] = route
-        finder = Finder(tx, tenant_id, store_id, len(lexical.every), scope)
+        finder = Finder(tx, tenant_id, store_id, len(lexical.every), scope, lexical.all_seen)
         found.look(finder, wanted, text, times(query, recent))
-        numbers, scores = found.ranked(version)
+        numbers, scores = found.ranked(version, finder)
         if "traversal" in wanted:
             walk = finder.traverse(numbers.tolist())
             linked = walk.linked
             found.add("traversal", walk.numbers)
-            numbers, scores = found.ranked(version)
+            numbers, scores = found.ranked(version, finder)
         best = numbers[:k].tolist()
-        rows = tx.rows("records_by_number", tenant=tenant_id, store=store_id, numbers=best) if best else []
+        rows = tx.rows("records_by_number", tenant=tenant_id, store=store_id, numbers=as_text(best)) if best else []
     by_number = {row["number"]: row for row in rows}
     hits = [
         Hit(number, score, by_number[number])

@@ -1,7 +1,7 @@
 """The pool and the two ways into it: a tenant's transaction, and the system's (relay, operators, migrations)."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -34,6 +34,13 @@ class _WarmPool(ConnectionPool[Connection[DictRow]]):
     def _get_ready_connection(self, timeout: float | None) -> Connection[DictRow] | None:
         self._pool.rotate(1)  # the pool takes from the left what it was given on the right; its lock is held
         return super()._get_ready_connection(timeout)
+
+
+def as_text(numbers: Iterable[int]) -> str:
+    """A list of numbers for a parameter that the statement casts to an array.
+
+    Sent as a list its type would be that of its largest number, and each type be another statement to be planned."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 class Tx:

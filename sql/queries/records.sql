@@ -4,11 +4,18 @@ select revision, position, next_number, config ->> 'embedding' as embedding from
  where tenant_id = :tenant and store_id = :store for update;
 
 -- name: taken_ids(tenant, store, ids)
--- Which of these ids documents, blocks or erased records of the store have.
+-- Which of these ids documents, blocks or erased records of the store have. (A look-up each, and an
+-- order that only the primary key has: whatever the planner knows of tables that a bulk write is just filling.)
 select i.id from unnest(:ids::text[]) as i (id)
- where exists (select from documents d where d.tenant_id = :tenant and d.store_id = :store and d.document_id = i.id)
-    or exists (select from records r where r.tenant_id = :tenant and r.store_id = :store and r.record_id = i.id)
-    or exists (select from erasures e where e.tenant_id = :tenant and e.store_id = :store and e.record_id = i.id);
+  left join lateral (select true as found from documents d
+                      where d.tenant_id = :tenant and d.store_id = :store and d.document_id = i.id
+                      order by d.revision limit 1) d on true
+  left join lateral (select true as found from records r
+                      where r.tenant_id = :tenant and r.store_id = :store and r.record_id = i.id
+                      order by r.revision limit 1) r on true
+  left join lateral (select true as found from erasures e
+                      where e.tenant_id = :tenant and e.store_id = :store and e.record_id = i.id limit 1) e on true
+ where d.found or r.found or e.found;
 
 -- name: insert_documents(tenant, store, ids, revisions, positions, scopes, workspaces, sessions, dates, events, canonicals, hashes)!
 insert into documents (tenant_id, store_id, document_id, revision, position, scope, workspace_id, session_id, date, event_at,
@@ -84,15 +91,23 @@ select ordinal, role, content, at from messages
 select revision from stores where tenant_id = :tenant and store_id = :store;
 
 -- name: documents_to_erase(tenant, store, id, session, workspace)
--- By document or block id, or by session and workspace; a block takes its document along, which holds the same text.
-select d.document_id as id from documents d
- where d.tenant_id = :tenant and d.store_id = :store
-   and (:id::text is null or d.document_id = :id::text
-        or d.document_id = (select r.document_id from records r where r.tenant_id = :tenant and r.store_id = :store
-                               and r.record_id = :id::text limit 1))
-   and (:session::text is null or d.session_id = :session::text)
+-- By document or block id, or by session and workspace; a block takes its document along, which holds the same text. One of
+-- the parts is executed.
+(select d.document_id as id from documents d
+  where :id::text is not null and d.tenant_id = :tenant and d.store_id = :store and d.document_id = :id::text
+  order by d.revision limit 1)
+union all
+(select r.document_id from records r
+  where :id::text is not null and r.tenant_id = :tenant and r.store_id = :store and r.record_id = :id::text
+  order by r.revision limit 1)
+union all
+select d.document_id from documents d
+ where :id::text is null and d.tenant_id = :tenant and d.store_id = :store and d.session_id = :session::text
    and (:workspace::text is null or d.workspace_id = :workspace::text)
-   and (:id::text is not null or :session::text is not null or :workspace::text is not null);
+union all
+select d.document_id from documents d
+ where :id::text is null and :session::text is null and d.tenant_id = :tenant and d.store_id = :store
+   and d.workspace_id = :workspace::text;
 
 -- name: erase_documents(tenant, store, ids, revision)
 -- Everything of these documents goes; their ids and their blocks' stay as tombstones.
@@ -163,26 +178,25 @@ gone_store as (delete from stores where tenant_id = :tenant and store_id = :stor
 select (select count(*) from gone_documents) as documents, (select count(*) from gone_records) as records,
        (select count(*) from gone_messages) as messages;
 
--- name: records_by_id(tenant, store, ids, revision)
-select distinct on (record_id) record_id as id, sha256, canonical, position, ordinal from records
- where tenant_id = :tenant and store_id = :store and record_id = any (:ids::text[]) and revision <= :revision::bigint
- order by record_id, revision desc;
-
 -- name: reading_config(tenant, store)
 select revision, config, policy_hash from stores where tenant_id = :tenant and store_id = :store;
 
 -- name: export_records(tenant, store, position, ordinal, revision, limit, bytes)
 -- As list_records, with the records' own bytes; a page ends with the record that makes it larger than `bytes`.
-select position, ordinal, canonical from (
-  select position, ordinal, canonical,
+-- `conversation`: the id of a document that has messages.
+select position, ordinal, canonical, conversation from (
+  select position, ordinal, canonical, conversation,
          sum(octet_length(canonical)) over (order by position, ordinal) - octet_length(canonical) as before
     from (
-      (select d.position, -1 as ordinal, d.canonical from documents d
+      (select d.position, -1 as ordinal, d.canonical,
+              (select m.document_id from messages m
+                where m.tenant_id = :tenant and m.store_id = :store and m.document_id = d.document_id limit 1) as conversation
+         from documents d
         where d.tenant_id = :tenant and d.store_id = :store and d.position > :position::bigint
           and d.revision <= :revision::bigint
         order by d.position limit :limit)
       union all
-      (select r.position, r.ordinal, r.canonical from records r
+      (select r.position, r.ordinal, r.canonical, null from records r
         where r.tenant_id = :tenant and r.store_id = :store
           and (r.position, r.ordinal) > (:position::bigint, :ordinal::integer) and r.revision <= :revision::bigint
         order by r.position, r.ordinal limit :limit)) listed

@@ -7,23 +7,37 @@ select :tenant, :store, e.entity, e.number from unnest(:entities::text[], :numbe
 on conflict (tenant_id, store_id, entity, number) do nothing;
 
 -- name: known_entities(tenant, store, entities)
-select e.entity from unnest(:entities::text[]) as e (entity)
- where exists (select from record_entities k where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity);
-
--- name: records_with_entities(tenant, store, entities, end, workspace, session, limit)
--- Of each entity the newest records.
-select e.entity, f.number
+-- (A look-up each, whatever the planner knows or not: a join would be planned for the table as it was when it was small. So
+-- also below.)
+select e.entity
   from unnest(:entities::text[]) as e (entity)
  cross join lateral (
-   select r.number
-     from record_entities k
-     join records r on r.tenant_id = k.tenant_id and r.store_id = k.store_id and r.number = k.number
-    where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity and k.number < :end
-      and (r.scope in ('global', 'daily')
-           or (r.scope = 'project' and r.workspace_id = :workspace::text)
-           or (r.scope = 'session' and r.session_id = :session::text
-               and (r.workspace_id is null or r.workspace_id = :workspace::text)))
-    order by k.number desc limit :limit) f;
+   select from record_entities k where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity limit 1) k;
+
+-- name: records_with_entities(tenant, store, entities, end, limit)
+-- Of each entity the newest records, for a caller who sees all.
+select e.entity, array(
+         select k.number from record_entities k
+          where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity and k.number < :end::bigint
+          order by k.number desc limit :limit) as numbers
+  from unnest(:entities::text[]) as e (entity);
+
+-- name: visible_records_with_entities(tenant, store, entities, end, workspace, session, limit)
+select e.entity, array(
+         select k.number
+           from (select k.number from record_entities k
+                  where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity and k.number < :end::bigint
+                  order by k.number desc offset 0) k
+          cross join lateral (
+            select from records r
+             where r.tenant_id = :tenant and r.store_id = :store and r.number = k.number
+               and (r.scope in ('global', 'daily')
+                    or (r.scope = 'project' and r.workspace_id = :workspace::text)
+                    or (r.scope = 'session' and r.session_id = :session::text
+                        and (r.workspace_id is null or r.workspace_id = :workspace::text)))
+             limit 1) r
+          order by k.number desc limit :limit) as numbers
+  from unnest(:entities::text[]) as e (entity);
 
 -- name: entities_of_records(tenant, store, numbers)
 select number, entity from record_entities

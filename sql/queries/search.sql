@@ -1,10 +1,10 @@
 -- The lexical index (core/search/lexical). Statements that return bytes are run in the binary protocol.
 
--- name: lexical_state(tenant, store, version, build, epoch, layout, known, have, workspace, session)
+-- name: lexical_state(tenant, store, version, build, epoch, layout, known, named, have, workspace, session)
 -- What a search must know, in one snapshot: the store, its active build of the version (null: none), the codes of what the
 -- caller sees, and a row a segment: all of them when the layout differs from the caller's, else those that end beyond
--- `known`. Columns come for the latter only, packed postings for segments that the caller does not have. Of another build or
--- epoch the caller knows nothing.
+-- `known`. Columns come for the latter only (ids, the largest, when the caller has those before: `named` above 0), packed
+-- postings for segments that the caller does not have. Of another build or epoch the caller knows nothing.
 select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
        case when :workspace::text is null and :session::text is null then null else array(
          select c.code from lexical_scopes c
@@ -22,8 +22,7 @@ select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
        case when g.end_number > k.known then g.scopes end as scopes,
        case when g.end_number > k.known then g.ordinals end as ordinals,
        case when g.end_number > k.known then g.pieces end as pieces,
-       case when g.end_number > k.known then g.revisions end as revisions,
-       case when g.end_number > k.known then g.ids end as ids,
+       case when g.end_number > k.known and k.same and :named::bigint > 0 then g.ids end as ids,
        case when not k.same or g.segment_id <> all (:have::bigint[]) then g.packed end as packed
   from stores s
   left join lexical_indexes i
@@ -47,6 +46,26 @@ select i.epoch, i.layout, p.segment_id, p.term, p.postings
     on p.tenant_id = i.tenant_id and p.store_id = i.store_id and p.segment_id = any (:segments::bigint[])
        and p.term = any (:terms::text[])
  where i.tenant_id = :tenant and i.store_id = :store and i.build = :build::integer;
+
+-- name: lexical_ids(tenant, store, build, named)
+-- The ids of the records from `named` on, a row a segment; epoch and layout as above.
+select i.epoch, i.layout, g.first_number, g.end_number, g.ids
+  from lexical_indexes i
+  left join lexical_segments g
+    on g.tenant_id = i.tenant_id and g.store_id = i.store_id and g.build = i.build and not g.retired
+       and g.end_number > :named::bigint
+ where i.tenant_id = :tenant and i.store_id = :store and i.build = :build::integer
+ order by g.first_number;
+
+-- name: ids_of_numbers(tenant, store, numbers)
+-- In one row, in order of numbers, parted by spaces: a row each takes twice the time.
+select coalesce(string_agg(number::text, ' ' order by number), '') as numbers,
+       coalesce(string_agg(record_id, ' ' order by number), '') as ids
+  from records where tenant_id = :tenant and store_id = :store and number = any (:numbers::bigint[]);
+
+-- name: segment_revisions(tenant, store, segment)
+select first_revision, revisions from lexical_segments
+ where tenant_id = :tenant and store_id = :store and segment_id = :segment::bigint;
 
 -- name: lexical_indexes(tenant, store)
 -- The builds of a store with the version that its configuration asks for, the newest first.
@@ -164,8 +183,12 @@ select number, record_id as id, revision, ordinal, scope, workspace_id, session_
  where tenant_id = :tenant and store_id = :store and number >= :first and number < :end order by number;
 
 -- name: records_of_documents(tenant, store, documents)
-select number, canonical from records
- where tenant_id = :tenant and store_id = :store and document_id = any (:documents::text[]) order by number;
+select r.number, r.canonical
+  from unnest(:documents::text[]) as d (id)
+ cross join lateral (
+   select number, canonical from records
+    where tenant_id = :tenant and store_id = :store and document_id = d.id offset 0) r
+ order by r.number;
 
 -- name: segments_of_numbers(tenant, store, numbers)
 -- Every segment that holds one of these numbers, in use or not, with the version of its build.

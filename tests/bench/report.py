@@ -3,7 +3,8 @@
 import json
 import math
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,14 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-PACKAGES = ("dramatiq", "redis", "hiredis", "psycopg", "fastapi", "uvicorn", "celery", "procrastinate")
+from core import clock
+
+SPINE = ("dramatiq", "redis", "hiredis", "psycopg", "fastapi", "uvicorn", "celery", "procrastinate")
+
+
+def say(text: str) -> None:
+    """How far a long run is, with the time of day."""
+    print(f"{clock.now():%H:%M:%S} {text} …", file=sys.stderr, flush=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -68,14 +76,37 @@ class Bar:
         }
 
 
+def missed(name: str, control: Sequence[Bar], how: str) -> Bar:
+    """A negative control: how many of the section's bars are missed without what they rest on; all must be."""
+    count = sum(not bar.passed for bar in control)
+    return Bar(f"control_{name}", f"bars of {name} missed {how}, of {len(control)}", count, "≥", len(control))
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Figures that have no bar each: a row of values a name."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[float | str]]
+
+
 @dataclass(slots=True)
 class Report:
-    """Collect with `samples` and `bars`; then `show`, `write`, and exit with `exit_code`."""
+    """Collect with `samples`, `grids` and `bars`; then `show`, `write`, and exit with `exit_code`. `packages`: those whose
+    versions are stated."""
 
     title: str
     settings: dict[str, str] = field(default_factory=dict[str, str])
     samples: list[Sample] = field(default_factory=list[Sample])
     bars: list[Bar] = field(default_factory=list[Bar])
+    grids: list[Grid] = field(default_factory=list[Grid])
+    packages: Sequence[str] = SPINE
+
+    def time(self, name: str, settings: str, values: Sequence[float]) -> float:
+        """Adds a sample in milliseconds; its p50."""
+        self.samples.append(Sample(name, "ms", settings, values))
+        return percentile(values, 0.5)
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +118,11 @@ class Report:
             "title": self.title,
             "passed": self.exit_code == 0,
             "settings": self.settings,
-            "versions": versions(),
+            "versions": versions(self.packages),
+            "grids": [
+                {"title": grid.title, "columns": list(grid.columns), "rows": {n: list(v) for n, v in grid.rows.items()}}
+                for grid in self.grids
+            ],
             "samples": [sample.as_json() for sample in self.samples],
             **{bar.key: bar.value if math.isfinite(bar.value) else None for bar in self.bars},
             "bars": {bar.key: bar.as_json() for bar in self.bars},
@@ -99,17 +134,19 @@ class Report:
     def show(self, console: Console | None = None) -> None:
         console = console or Console(soft_wrap=True)
         console.print(f"[bold]{self.title}[/bold]")
-        for name, value in {**self.settings, **versions()}.items():
+        for name, value in {**self.settings, **versions(self.packages)}.items():
             console.print(f"  {name}: {value}", highlight=False)
         if self.samples:
             console.print(_sample_table(self.samples))
+        for grid in self.grids:
+            console.print(_grid_table(grid))
         console.print(_bar_table(self.bars))
         failed = [bar.key for bar in self.bars if not bar.passed]
         console.print(f"[red]Missed: {', '.join(failed)}[/red]" if failed else "[green]All bars passed.[/green]")
 
 
-def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+def versions(packages: Sequence[str] = SPINE) -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def _sample_table(samples: Sequence[Sample]) -> Table:
@@ -118,6 +155,13 @@ def _sample_table(samples: Sequence[Sample]) -> Table:
         found = sample.as_json()
         numbers = [f"{found[name]:,.2f}" for name in ("p50", "p95", "max")]
         table.add_row(sample.name, sample.settings, str(found["samples"]), *numbers, sample.unit)
+    return table
+
+
+def _grid_table(grid: Grid) -> Table:
+    table = Table(grid.title, *grid.columns)
+    for name, values in grid.rows.items():
+        table.add_row(name, *(value if isinstance(value, str) else f"{value:,.2f}" for value in values))
     return table
 
 

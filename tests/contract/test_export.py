@@ -1,6 +1,7 @@
 """A store's export: every record's exact bytes, a line each."""
 
 import hashlib
+import json
 
 import httpx
 import pytest
@@ -31,6 +32,41 @@ def test_every_record_comes_once_as_it_is(
     first = client.get("/v1/stores/journal/export", params={"revision": 1})
     assert exported.content.startswith(first.content)
     assert len(first.content.splitlines()) == sum(entry["revision"] == 1 for entry in listed)
+
+
+def test_a_conversation_comes_with_its_messages_so_that_it_can_be_written_anew(
+    client: httpx.Client, workers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "PAGE_MESSAGES", 2)
+    messages: list[dict[str, str]] = [
+        {"role": "Ana", "content": "  two  spaces\n\nand\u2028lines ", "at": "2026-05-03T10:00:00+02:00"},
+        {"role": "Ben", "content": ""},
+        *({"role": "Ana", "content": f"{n} " + "tide " * 300} for n in range(3)),
+    ]
+    said = {"sessionId": "s-1", "messages": messages}
+    assert client.post("/v1/stores/journal/memories", json={"text": "before"}, headers=WAIT).status_code == 201
+    first = client.post("/v1/stores/journal/conversations", json=said, headers=WAIT)
+    assert first.status_code == 201
+    lines = [json.loads(line) for line in client.get("/v1/stores/journal/export").content.decode().split("\n")[:-1]]
+    document = first.json()["document"]["id"]
+    kinds = [line["kind"] for line in lines]
+    assert kinds[2:8] == ["memory-document", *["memory-message"] * 5]
+    assert set(kinds[8:]) == {"memory-record"}
+    found = [line for line in lines if line["kind"] == "memory-message"]
+    assert [line.pop("ordinal") for line in found] == [0, 1, 2, 3, 4]
+    assert {line.pop("document") for line in found} == {document}
+
+    again = {
+        "sessionId": lines[2]["sessionId"],
+        "messages": [{name: line[name] for name in ("role", "content", "at") if name in line} for line in found],
+    }
+    assert again == said
+    second = client.post("/v1/stores/journal/conversations", json=again, headers=WAIT).json()
+    texts = [
+        client.get(f"/v1/stores/journal/records/{own_id}").json()["content"]
+        for own_id in (document, second["document"]["id"])
+    ]
+    assert texts[0] == texts[1]
 
 
 def test_of_an_empty_store_nothing_comes(client: httpx.Client) -> None:

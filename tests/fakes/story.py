@@ -108,6 +108,7 @@ class Story:
         self.in_memory += found.in_memory
         assert list(zip(found.ids, found.scores.tolist(), strict=True)) == expected[:limit]
         matching = np.flatnonzero(found.every)
-        assert dict(zip(found.ids_of(matching), found.every[matching].tolist(), strict=True)) == dict(expected)
+        ids = {row["number"]: row["id"] for row in stored(m.db, m.tenant, m.store)}
+        assert {ids[number]: float(found.every[number]) for number in matching.tolist()} == dict(expected)
         assert self.processes[1].cache.size <= TINY
         return found

@@ -53,6 +53,16 @@ def texts(*values: str, **more: Any) -> list[dict[str, Any]]:
     return [{"text": value, **more} for value in values]
 
 
+def test_who_sees_all_finds_the_same(store: Store) -> None:
+    """Without looking at each record's scope."""
+    store.write(*texts("GitHub", "GitHub and Redis", "nothing", "Redis"))
+    with store.database.app.tenant(store.tenant) as tx:
+        for end, found in ((4, [1, 3, 0]), (3, [1, 0]), (1, [0]), (0, [])):
+            slow, quick = (Finder(tx, store.tenant, store.id, end, all_seen=seen) for seen in (False, True))
+            assert slow.by_entities("GitHub, Redis?") == quick.by_entities("GitHub, Redis?") == found
+            assert slow.traverse([0]) == quick.traverse([0])
+
+
 def test_records_by_their_share_of_the_questions_entities(store: Store) -> None:
     store.write(*texts("GitHub alone", "GitHub and Redis", "nothing", "github in small", "Redis, Docker"))
     assert store.find("by_entities", "Is GitHub using Redis?") == [1, 4, 0]

@@ -8,11 +8,12 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from core.errors import InvalidRequest
+from core.errors import Erased, InvalidRequest
 from core.models import embedders as opened
 from core.models.embedders import Embedders
 from core.models.embedding import Profile
 from core.reading.service import read
+from core.records.reading import get_record
 from core.search import ranking
 from core.search.answering import answer
 from core.search.fusion import rrf
@@ -283,6 +284,21 @@ def test_what_was_erased_is_not_found(world: World) -> None:
     world.memory.erase(recordId=ids[0])
     assert ids[0] not in [hit.row["id"] for hit in world.search("release").hits]
     assert len(world.search("release").hits) == 4
+
+
+def test_o4_every_id_that_is_given_out_resolves_until_it_is_erased(world: World) -> None:
+    world.configure(version=2, lexical=True, entities=True, temporal=True)
+    written(world)
+    given = {item["id"]: item["sha256"] for item in world.answer(query="Ana, the boat and the release")["items"]}
+    assert len(given) >= 4
+    maintain(world.database.app, world.tenant, world.store, lambda: None, rebuild=True)
+    world.configure(version=1, lexical=True)
+    with world.database.app.tenant(world.tenant) as tx:
+        assert {own_id: get_record(tx, world.tenant, world.store, own_id).sha256 for own_id in given} == given
+    gone = next(iter(given))
+    world.memory.erase(recordId=gone)
+    with world.database.app.tenant(world.tenant) as tx, pytest.raises(Erased):
+        get_record(tx, world.tenant, world.store, gone)
 
 
 def test_an_answer_shows_what_each_route_said(world: World) -> None:

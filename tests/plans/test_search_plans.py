@@ -1,5 +1,5 @@
-"""The lexical index's hot statements at 100,000 records: no table is read whole, and few pages are touched, also before the
-tables were ever analysed: then the planner knows nothing of what a bulk write has just put there."""
+"""The hot statements of records, search and its routes at 100,000 records: no table is read whole, and few pages are touched,
+also before the tables were ever analysed: then the planner knows nothing of what a bulk write has just put there."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,10 +16,16 @@ from core.store.queries import queries
 from tests.conftest import PASSWORDS, TEMPLATE
 from workers.embedded.postgres import Postgres
 
-TABLES = ("lexical_indexes", "lexical_segments", "lexical_postings", "lexical_scopes", "records", "stores")
+TABLES = (
+    "lexical_indexes", "lexical_segments", "lexical_postings", "lexical_scopes", "records", "stores", "documents", "messages",
+    "erasures", "record_entities", "vectors", "vector_sets",
+)  # fmt: skip
 STATE: dict[str, Any] = {
-    "version": "1", "build": "1", "epoch": "0", "layout": "0", "have": "{}", "workspace": None, "session": None,
+    "version": "1", "build": "1", "epoch": "0", "layout": "0", "named": "0", "have": "{}", "workspace": None, "session": None,
 }  # fmt: skip
+SPACE = UUID(int=7)
+SEEN: dict[str, Any] = {"workspace": None, "session": "s-7"}
+NUMBERS = "{" + ",".join(map(str, range(3, 2000, 10))) + "}"
 
 FILL = """
 insert into stores (tenant_id, store_id, name, config, policy_hash)
@@ -48,6 +54,22 @@ insert into records (tenant_id, store_id, record_id, number, revision, position,
 select tenant_id, store_id, 'r' || n, n, n, n, 0, 'd' || n, 0, 1, 'global', now(), 'active', '{"a":1}', '\\x00',
        decode(md5(store_id::text || n), 'hex')
   from stores, generate_series(0, 1999) n where next_number > 0;
+insert into documents (tenant_id, store_id, document_id, revision, position, scope, session_id, event_at, state, canonical,
+                       sha256)
+select tenant_id, store_id, document_id, revision, position, scope, 's-' || number % 40, event_at, 'archived', canonical,
+       sha256
+  from records;
+insert into messages (tenant_id, store_id, document_id, ordinal, role, content)
+select tenant_id, store_id, document_id, n, 'user', 'hello' from records, generate_series(0, 1) n where number % 2 = 0;
+insert into erasures (tenant_id, store_id, record_id, revision)
+select tenant_id, store_id, 'gone-' || number, revision from records;
+insert into record_entities (tenant_id, store_id, entity, number)
+select tenant_id, store_id, e.entity, number
+  from records, lateral (values ('common'), ('name-' || number % 500), ('only-' || number)) e (entity);
+insert into vectors (tenant_id, content, space, vector)
+select tenant_id, content, %(space)s, '\\x0000803f00000000' from records;
+insert into vector_sets (tenant_id, store_id, space, model, dimensions, filled)
+select tenant_id, store_id, %(space)s, 'm', 2, next_number from stores;
 """
 
 STATEMENTS: dict[str, tuple[dict[str, Any], int, int]] = {
@@ -66,6 +88,33 @@ STATEMENTS: dict[str, tuple[dict[str, Any], int, int]] = {
     "visible_records": ({"revision": 2000, "workspace": None, "session": None, "after": 700, "limit": 50}, 120, 50),
     "segments_of_numbers": ({"numbers": [150]}, 250, 1),
     "postings_of_terms": ({"terms": ["term5", "term9"]}, 40, 2),
+    "lexical_ids": ({"build": "1", "named": "0"}, 200, 100),
+    "segment_revisions": ({}, 20, 1),
+    "ids_of_numbers": ({"numbers": NUMBERS}, 1_000, 1),
+    "records_by_number": ({"numbers": "{7,100,1999}"}, 30, 3),
+    "known_entities": ({"entities": ["common", "name-7", "nobody"]}, 40, 2),
+    "records_with_entities": ({"entities": ["common", "name-7"], "end": "2000", "limit": 2000}, 2_200, 2),
+    "visible_records_with_entities": ({"entities": ["common", "name-7"], "end": "2000", "limit": 50, **SEEN}, 400, 2),
+    "entities_of_records": ({"numbers": "{7,100,1999}"}, 50, 9),
+    "records_before": ({"moment": "infinity", "end": 1990, "limit": 20, **SEEN}, 80, 20),
+    "records_from": ({"moment": "-infinity", "end": 1990, "limit": 200, **SEEN}, 400, 200),
+    "vector_state": ({"space": SPACE}, 20, 1),
+    "vector_set": ({"space": SPACE}, 20, 1),
+    "vectors_between": ({"space": SPACE, "first": 1000, "end": 1200}, 1_600, 1),
+    "vectors_of_numbers": ({"space": SPACE, "numbers": "{7,100,1999}"}, 50, 3),
+    "records_to_embed": ({"space": SPACE, "first": 1000, "end": 2000, "limit": 50}, 600, 50),
+    "get_record": ({"id": "r7", "revision": None}, 30, 1),
+    "get_record, a document at a revision": ({"id": "d7", "revision": 1999}, 30, 1),
+    "get_erasure": ({"id": "gone-7"}, 20, 1),
+    "taken_ids": ({"ids": [*(f"new-{n}" for n in range(50)), "r7", "d8", "gone-9"]}, 900, 3),
+    "list_records": ({"position": 1000, "ordinal": -1, "revision": 2000, "limit": 50}, 200, 50),
+    "export_records": ({"position": 1000, "ordinal": -1, "revision": 2000, "limit": 50, "bytes": 2**22}, 500, 50),
+    "get_messages": ({"document": "d8", "after": -1, "limit": 100}, 20, 2),
+    "records_of_documents": ({"documents": ["d7", "d8"]}, 850, 2),  # of an erasure: once a store at worst
+    "documents_to_erase": ({"id": "r7", "session": None, "workspace": None}, 40, 1),
+    "documents_to_erase, of a session": ({"id": None, "session": "s-7", "workspace": None}, 250, 50),
+    "reading_config": ({}, 20, 1),
+    "store_revision": ({}, 20, 1),
     "scope_codes": ({"scopes": ["session"], "workspaces": [""], "sessions": ["session-9"]}, 60, 1),
 }  # fmt: skip
 
@@ -116,11 +165,15 @@ def costs(server: Callable[[str], str]) -> dict[str, dict[str, Cost]]:
         psycopg.connect(server("owner"), autocommit=True) as owner,
         psycopg.connect(server("app"), autocommit=True) as old,
     ):
+        for table in TABLES:
+            owner.execute(f"alter table {table} set (autovacuum_enabled = off)".encode())
         owner.execute("insert into tenants (tenant_id, name) values (%s, 'one')", [tenant])
         for statement in FILL.split(";\n"):
             if statement.strip():
-                given = {"tenant": tenant} if "%(tenant)s" in statement else None
-                owner.execute(statement.encode(), given)
+                values = {
+                    name: value for name, value in (("tenant", tenant), ("space", SPACE)) if f"%({name})s" in statement
+                }
+                owner.execute(statement.encode(), values or None)
         ((store,),) = owner.execute("select store_id from stores where next_number > 0 limit 1").fetchall()
         rows = owner.execute(
             "select segment_id from lexical_segments where store_id = %s and packed is null order by 1", [store]

@@ -1,12 +1,16 @@
 """Scores of a collection, bit for bit those of core/search/bm25.py, and the best of them.
 
-The frozen order of operations is kept: (w·idf)·(tf·2.2) divided by (tf + 1.2·(0.25 + (0.75·length)/average)), added term by
-term in the order of first appearance. numpy does the same single operations in doubles. Adding 0.0 for a document without
-the term changes nothing, so a common term may be an array over all documents. No sum, dot or logarithm of numpy is used.
+The frozen order of operations is kept: idf·(tf·2.2) divided by (tf + 1.2·(0.25 + (0.75·length)/average)), added term by term
+in the order of first appearance. numpy does the same single operations in doubles. Adding 0.0 for a document without the term
+changes nothing, so a common term's part may be an array over all documents. No sum, dot or logarithm of numpy is used.
+
+What a term adds depends on the collection's statistics, but not on the other terms: it is computed once a collection and kept
+(`Gain`). A search of a store that has not changed only adds arrays up.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,55 +19,41 @@ from core.search.bm25 import idf
 from core.search.lexical.postings import Ints
 
 Floats = NDArray[np.float64]
-Frequencies = NDArray[np.uint8] | NDArray[np.uint32]
+Places = NDArray[np.uint32]
+Frequencies = NDArray[np.unsignedinteger[Any]]
+Names = Callable[[Ints], NDArray[np.bytes_]]
+"""The ids of these record numbers."""
 
-BLOCK = 64
+SETS = 256
+CHUNK = 16_384
+"""Arrays of this length stay in the processor's cache, and in memory that is there already."""
+COMMON = 4
+"""A term that more than one in four records hold has its gains as an array over all records."""
 TERM_BYTES = 400
 _NONE = np.empty(0, np.int64)
-_NO_FREQUENCIES = np.empty(0, np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """`k1` and `b` of BM25; the frozen ranking's by default."""
-
-    k1: float = 1.2
-    b: float = 0.75
-
-
-FROZEN = Constants()
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
     """The collection that is searched: the records below `end` that the caller sees. Statistics are its own.
 
-    `visible` is None when all are seen and none is erased, `mask` when all are seen that are not erased. `norms[n]` is the
-    part of a score's divisor that depends on record n's length, and infinite where it is not seen, so that it scores 0."""
+    `visible` is None when all are seen and none is erased, `mask` when all are seen that are not erased. `norms` is the part
+    of a score's divisor that depends on a record's length."""
 
     end: int
     count: int
     total: int
     visible: NDArray[np.bool_] | None
     mask: NDArray[np.bool_] | None
+    lengths: NDArray[np.int32]
     norms: Floats
-    constants: Constants
-    common: Floats
-    """tf·(k1 + 1) for the frequencies below 256."""
-
-    def factors(self, largest: int) -> Floats:
-        if largest < len(self.common):
-            return self.common[: largest + 1]
-        return _factors(largest, self.constants)
 
     @property
     def average(self) -> float:
         return self.total / self.count if self.count else 0.0
 
     @staticmethod
-    def of(
-        lengths: NDArray[np.int32], seen: NDArray[np.bool_], there: NDArray[np.bool_], constants: Constants
-    ) -> "Filtered":
+    def of(lengths: NDArray[np.int32], seen: NDArray[np.bool_], there: NDArray[np.bool_]) -> "Filtered":
         """`there`: not erased. An erased record is in no posting and has length 0, so only the count must leave it out."""
         visible = seen & there
         count = int(np.count_nonzero(visible))
@@ -71,138 +61,134 @@ class Filtered:
         total = int(lengths.sum(dtype=np.int64)) if all_seen else int(lengths[visible].sum(dtype=np.int64))
         norms = np.zeros(0)
         if total:
-            average = total / count
-            k1, b = constants.k1, constants.b
-            table = k1 * ((1 - b) + b * np.arange(int(lengths.max()) + 1, dtype=np.float64) / average)
-            norms = table[lengths]
-            if not all_seen:
-                norms[~visible] = np.inf
+            norms = 1.2 * (0.25 + 0.75 * np.arange(int(lengths.max()) + 1, dtype=np.float64) / (total / count))
         return Filtered(
-            len(lengths), count, total, None if count == len(lengths) else visible, None if all_seen else visible, norms,
-            constants, _factors(255, constants),
+            len(lengths), count, total, None if count == len(lengths) else visible, None if all_seen else visible, lengths,
+            norms,
         )  # fmt: skip
 
 
-def _factors(largest: int, constants: Constants) -> Floats:
-    return np.arange(largest + 1, dtype=np.float64) * (constants.k1 + 1)
-
-
 @dataclass(frozen=True, slots=True)
-class Term:
-    """Where a term occurs among the records below `upto`. Common terms: `dense[n]` is the frequency in record n. Others:
-    `numbers`, ascending, and `frequencies`."""
+class Gain:
+    """What a term adds to the scores of a collection, where `holders` records hold it. `values[i]` is for record
+    `numbers[i]`; without numbers, for record i."""
 
-    upto: int
-    numbers: Ints
-    frequencies: Frequencies
-    dense: NDArray[np.uint8] | None
     holders: int
-    largest: int
-    size: int
-    """Bytes in memory, about."""
+    numbers: Ints | None
+    values: Floats
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
 
     @staticmethod
-    def of(upto: int, numbers: Ints, frequencies: Frequencies) -> "Term":
-        largest = int(frequencies.max()) if len(frequencies) else 0
-        if len(numbers) * 3 > upto and largest < 256:
-            dense = np.zeros(upto, np.uint8)
-            dense[numbers] = frequencies
-            return Term(upto, _NONE, _NO_FREQUENCIES, dense, len(numbers), largest, upto + TERM_BYTES)
-        size = numbers.nbytes + frequencies.nbytes + TERM_BYTES
-        return Term(upto, numbers, frequencies, None, len(numbers), largest, size)
-
-    def sparse(self) -> tuple[Ints, Frequencies]:
-        if self.dense is None:
-            return self.numbers, self.frequencies
-        numbers = np.flatnonzero(self.dense)
-        return numbers, self.dense[numbers]
-
-    def holders_in(self, collection: Filtered) -> int:
-        """In how many records of the collection the term occurs."""
-        end, mask = collection.end, collection.mask
-        if self.dense is not None:
-            if mask is None:
-                return self.holders if end >= self.upto else int(np.count_nonzero(self.dense[:end]))
-            below = min(end, self.upto)
-            return int(np.count_nonzero(self.dense[:below].astype(np.bool_) & mask[:below]))
-        if end >= self.upto:
-            return self.holders if mask is None else int(np.count_nonzero(mask[self.numbers]))
-        below = int(np.searchsorted(self.numbers, end))
-        return below if mask is None else int(np.count_nonzero(mask[self.numbers[:below]]))
-
-    def add_to(self, scores: Floats, collection: Filtered, weight: float) -> None:
-        """Adds the term's part to every record's score. `weight`: w·idf."""
-        if not self.holders:
-            return
-        gains = weight * collection.factors(self.largest)
-        if self.dense is not None:
-            dense = self.dense[: collection.end]
-            divisors = dense + collection.norms[: len(dense)]
-            scores[: len(dense)] += np.divide(gains[dense], divisors, out=divisors)
-            return
-        numbers, frequencies = self.numbers, self.frequencies
-        if collection.end < self.upto:
+    def of(collection: Filtered, numbers: Places, frequencies: Frequencies) -> "Gain":
+        """`numbers`, ascending, hold the term that often; those outside the collection are left out."""
+        if len(numbers) and numbers[-1] >= collection.end:
             below = int(np.searchsorted(numbers, collection.end))
             numbers, frequencies = numbers[:below], frequencies[:below]
-        divisors = collection.norms[numbers]
-        divisors += frequencies
-        scores[numbers] += np.divide(gains[frequencies], divisors, out=divisors)
+        if collection.mask is not None:
+            seen = collection.mask.take(numbers)
+            numbers, frequencies = numbers[seen], frequencies[seen]
+        holders = len(numbers)
+        if not holders:
+            return Gain(0, _NONE, np.empty(0))
+        factors = _FACTORS if frequencies.dtype == np.uint8 else _factors(int(frequencies.max()))
+        weighted = idf(collection.count, holders) * factors
+        if holders * COMMON <= collection.end:
+            places = numbers.astype(np.int64)
+            values = np.empty(holders)
+            for start in range(0, holders, CHUNK):
+                some = slice(start, start + CHUNK)
+                values[some] = _gains(collection, weighted, places[some], frequencies[some])
+            return Gain(holders, places, values)
+        values = np.zeros(collection.end)
+        for start in range(0, holders, CHUNK):
+            places = numbers[start : start + CHUNK].astype(np.int64)
+            values[places] = _gains(collection, weighted, places, frequencies[start : start + CHUNK])
+        return Gain(holders, None, values)
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
-    """A term of a query: its weight, and its postings in parts that have no record in common."""
-
-    weight: float
-    parts: Sequence[Term]
+def _gains(collection: Filtered, weighted: Floats, places: Ints, frequencies: Frequencies) -> Floats:
+    divisors = collection.norms.take(collection.lengths.take(places))
+    divisors += frequencies
+    return np.divide(weighted.take(frequencies), divisors, out=divisors)
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """`scores[n]` is record n's, 0 where it does not match or is not seen. `frequencies`: of the terms, in their order."""
-
-    scores: Floats
-    frequencies: list[int] = field(default_factory=list[int])
+def _factors(largest: int) -> Floats:
+    """tf·2.2 for the frequencies up to the largest."""
+    return np.arange(largest + 1, dtype=np.float64) * 2.2
 
 
-def evaluate(collection: Filtered, terms: Sequence[Weighed]) -> Evaluated:
-    scores = np.zeros(collection.end)
-    if not collection.total:
-        return Evaluated(scores, [0] * len(terms))
-    found: list[int] = []
-    for term in terms:
-        holders = sum(part.holders_in(collection) for part in term.parts)
-        found.append(holders)
-        if holders:
-            weight = term.weight * idf(collection.count, holders)
-            for part in term.parts:
-                part.add_to(scores, collection, weight)
-    return Evaluated(scores, found)
+_FACTORS = _factors(255)
 
 
-def best(scores: Floats, ids: NDArray[np.bytes_], limit: int | None) -> tuple[Ints, Floats]:
-    """Numbers and scores of the `limit` best (None: all) that score above 0; equal scores in code-point order of ids."""
+class Term:
+    """Where a term occurs among the records below `upto`: `numbers`, ascending, and how often in each. Remembers its gain in
+    the collection that was searched last. Used under its store's lock."""
+
+    __slots__ = ("_collection", "_gain", "frequencies", "numbers", "upto")
+
+    def __init__(self, upto: int, numbers: Places, frequencies: Frequencies) -> None:
+        self.upto = upto
+        self.numbers = numbers
+        self.frequencies = frequencies
+        self._collection: Filtered | None = None
+        self._gain: Gain | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory, about."""
+        kept = 0 if self._gain is None else self._gain.nbytes
+        return self.numbers.nbytes + self.frequencies.nbytes + kept + TERM_BYTES
+
+    def gain(self, collection: Filtered, later: "Term | None" = None) -> Gain:
+        """`later`: more of the term's postings, all behind these; the same ones whenever it is the same collection."""
+        if self._gain is None or self._collection is not collection:
+            numbers, frequencies = self.numbers, self.frequencies
+            if later is not None:
+                numbers = np.concatenate([numbers, later.numbers])
+                frequencies = np.concatenate([frequencies, later.frequencies])
+            self._collection, self._gain = collection, Gain.of(collection, numbers, frequencies)
+        return self._gain
+
+
+def evaluate(end: int, gains: Iterable[Gain]) -> Floats:
+    """By record number: the sum of what each term adds, in their order; 0 where nothing matches or is not seen."""
+    scores = np.zeros(end)
+    for gain in gains:
+        if gain.numbers is None:
+            scores += gain.values
+        elif gain.holders:
+            np.add.at(scores, gain.numbers, gain.values)
+    return scores
+
+
+def best(scores: Floats, limit: int | None, names: Names) -> tuple[Ints, Floats]:
+    """Numbers and scores of the `limit` best (None: all) that score above 0; equal scores in code-point order of ids, which
+    are asked for only then."""
     numbers = _candidates(scores, limit)
     values = scores[numbers]
     order = np.argsort(-values, kind="stable")
     numbers, values = numbers[order], values[order]
-    equal = np.flatnonzero(values[1:] == values[:-1])
-    if len(equal):
-        order = np.lexsort((ids[numbers], -values))
+    if np.any(values[1:] == values[:-1]):
+        order = np.lexsort((names(numbers), -values))
         numbers, values = numbers[order], values[order]
     return (numbers, values) if limit is None else (numbers[:limit], values[:limit])
 
 
 def _candidates(scores: Floats, limit: int | None) -> Ints:
     """A superset of the best: all that score at least as much as the `limit`-th, ties included."""
-    blocks = len(scores) // BLOCK
     bound = 0.0
-    if limit is not None and blocks > 2 * limit:
-        # The limit-th largest maximum of blocks is at most the limit-th largest score.
-        most = scores[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
-        bound = float(np.partition(most, blocks - limit)[blocks - limit])
+    if limit is not None and limit > 0:
+        sets = max(SETS, 2 * limit)
+        rows = len(scores) // sets
+        if rows > 4:
+            # The limit-th largest maximum of disjoint sets is at most the limit-th largest score.
+            most = scores[: rows * sets].reshape(rows, sets).max(axis=0)
+            bound = float(np.partition(most, sets - limit)[sets - limit])
     numbers = np.flatnonzero(scores >= bound) if bound > 0 else np.flatnonzero(scores > 0)
-    if limit is not None and len(numbers) > 2 * limit:
+    if limit is not None and len(numbers) > limit > 0:
         values = scores[numbers]
         bound = float(np.partition(values, len(values) - limit)[len(values) - limit])
         numbers = numbers[values >= bound]

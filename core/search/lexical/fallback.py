@@ -7,7 +7,7 @@ from uuid import UUID
 import numpy as np
 
 from core.search.lexical.columns import ERASED, Columns, Indexed
-from core.search.lexical.evaluation import FROZEN, Constants, Filtered, Term, Weighed, best, evaluate
+from core.search.lexical.evaluation import Filtered, Gain, best, evaluate
 from core.search.lexical.model import NO_SCOPE, LexicalResult, Scope
 from core.search.lexical.service import LexicalIndex
 from core.search.lexical.terms import indexed, query_terms
@@ -27,21 +27,19 @@ def search(
     revision: int,
     scope: Scope = NO_SCOPE,
     limit: int | None = None,
-    constants: Constants = FROZEN,
+    named: bool = True,
     check: Callable[[], None],
 ) -> LexicalResult:
     """By the index where there is one of this version, else over the records (`in_memory`)."""
     with db.tenant(tenant_id) as tx:
         found = lexical.search(
-            tx, tenant_id, store_id, query, version=version, revision=revision, scope=scope, limit=limit,
-            constants=constants,
+            tx, tenant_id, store_id, query, version=version, revision=revision, scope=scope, limit=limit, named=named,
         )  # fmt: skip
     if found is not None:
         return found
     return search_records(
-        db, tenant_id, store_id, query, version=version, revision=revision, scope=scope, limit=limit,
-        constants=constants, check=check,
-    )  # fmt: skip
+        db, tenant_id, store_id, query, version=version, revision=revision, scope=scope, limit=limit, check=check
+    )
 
 
 def search_records(
@@ -54,7 +52,6 @@ def search_records(
     revision: int,
     scope: Scope = NO_SCOPE,
     limit: int | None = None,
-    constants: Constants = FROZEN,
     check: Callable[[], None],
 ) -> LexicalResult:
     """Reads and analyses every visible record. No connection is held between pages; `check` is called there, and raises to
@@ -69,7 +66,7 @@ def search_records(
         page = _page(db, tenant_id, store_id, revision, scope, after)
         for row in page:
             terms, piece = indexed(row["canonical"], version)
-            for term in wanted.keys() & set(terms):
+            for term in holders.keys() & set(terms):
                 numbers, counts = holders[term]
                 numbers.append(row["number"])
                 counts.append(terms.count(term))
@@ -82,16 +79,17 @@ def search_records(
     columns = Columns.of(records, 0, end, 0)
     columns.lengths[[record.number for record in records]] = lengths
     there = columns.scopes != ERASED
-    collection = Filtered.of(columns.lengths.astype(np.int32), there, there, constants)
-    terms = [
-        Weighed(weight, [Term.of(end, np.array(holders[term][0], np.int64), np.array(holders[term][1], np.uint32))])
-        for term, weight in wanted.items()
+    collection = Filtered.of(columns.lengths.astype(np.int32), there, there)
+    gains = [
+        Gain.of(collection, np.array(holders[term][0], np.uint32), np.array(holders[term][1], np.uint32))
+        for term in wanted
     ]
-    evaluated = evaluate(collection, terms)
-    numbers, scores = best(evaluated.scores, columns.ids, limit)
+    every = evaluate(end, gains)
+    best_numbers, scores = best(every, limit, columns.ids.__getitem__)
     return LexicalResult(
-        revision, numbers, scores, evaluated.scores, collection.count, collection.average,
-        dict(zip(wanted, evaluated.frequencies, strict=True)), columns.ids, columns.ordinals.astype(np.int32),
+        revision, best_numbers, scores, [own_id.decode() for own_id in columns.ids[best_numbers].tolist()], every,
+        collection.count, collection.average,
+        {term: gain.holders for term, gain in zip(wanted, gains, strict=True)}, columns.ordinals.astype(np.int32),
         columns.pieces.astype(np.int8), collection.visible, in_memory=True,
     )  # fmt: skip
 

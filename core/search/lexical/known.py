@@ -1,6 +1,7 @@
 """What a process keeps of a store's index: its columns, its unsealed segments, and the terms that were asked for."""
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.search.lexical.columns import ERASED, EVERYONE, identities, raw
-from core.search.lexical.evaluation import Constants, Filtered, Term
+from core.search.lexical.evaluation import Filtered, Term
 from core.search.lexical.postings import Ints, Packed
 from core.store.database import Row
 
@@ -23,17 +24,26 @@ FEW = 32
 """A loose segment of fewer records is kept as a table of terms, which it is quicker to look up in."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Segment:
+    """The records [first, end), written at the revisions [lowest, highest]. `revisions`: a record's, once somebody asked for
+    a revision between these."""
+
     id: int
     first: int
     end: int
+    lowest: int
+    highest: int
     packed: Packed | None
+    revisions: Ints | None = None
 
 
 class Known:
     """One version of one store's index. `upto`: the numbers below are known; `base`: those below are in cached terms, the
     others are loose. `size`: bytes in memory, about, without the terms.
+
+    Ids are the most of a store's columns, and few searches ask for them: they are kept from the second one on that does.
+    `named`: those below are known, none or all; `asked_for_ids`: the search that asked first.
 
     Whoever uses it holds `lock`; arrays handed out are never changed where they can be seen."""
 
@@ -50,11 +60,12 @@ class Known:
         self.size = STORE_BYTES
         self.segments: list[Segment] = []
         self.terms: dict[bytes, Term] = {}
+        self.named = 0
+        self.asked_for_ids: object = None
         self._lengths = np.empty(0, np.int32)
         self._scopes = np.empty(0, np.int32)
         self._ordinals = np.empty(0, np.int32)
         self._pieces = np.empty(0, np.int8)
-        self._revisions = np.empty(0, np.int64)
         self._ids = np.empty(0, "S1")
         self._largest_scope = 0
         self._few: dict[bytes, tuple[list[int], list[int]]] = {}
@@ -72,8 +83,6 @@ class Known:
         if (head["build"], head["epoch"]) != (self.build, self.epoch):
             self.reset()
         found = [row for row in rows if row["segment_id"] is not None]
-        if found:
-            self._make_room(found)
         self.revision = head["revision"]
         if head["layout"] != self.layout:
             known = {segment.id: segment for segment in self.segments}
@@ -83,55 +92,66 @@ class Known:
             known = {}
         self.base = head["loose_from"]
         for row in found:
-            packed = Packed(row["packed"]) if row["packed"] is not None else None
-            old = known.get(row["segment_id"])
-            segment = old or Segment(row["segment_id"], row["first_number"], row["end_number"], packed)
+            segment = known.get(row["segment_id"]) or self._segment(row)
             self.segments.append(segment)
             if segment.first >= self.base and segment.end - segment.first < FEW:
                 self._tabulate(segment)
-            if row["lengths"] is not None and segment.end > self.upto:
-                self._extend(row)
+        self._extend([row for row in found if row["lengths"] is not None and row["end_number"] > self.upto])
         self.build, self.epoch, self.layout = head["build"], head["epoch"], head["layout"]
         if found:
-            self._weigh()
+            self.weigh()
 
-    def _weigh(self) -> None:
-        a_record = 21 + self._ids.dtype.itemsize + VIEWS * 9
+    def _segment(self, row: Row) -> Segment:
+        packed = Packed(row["packed"]) if row["packed"] is not None else None
+        # Numbers that were all erased when they were indexed have a revision from before.
+        before = self.segments[-1].highest if self.segments else 0
+        lowest, highest = max(row["first_revision"], before), max(row["last_revision"], before)
+        return Segment(row["segment_id"], row["first_number"], row["end_number"], lowest, highest, packed)
+
+    def weigh(self) -> None:
+        a_record = 13 + VIEWS * 2
         packed = sum(segment.packed.size + 300 for segment in self.segments if segment.packed is not None)
-        self.size = len(self._lengths) * a_record + packed + 200 * len(self._few) + STORE_BYTES
+        others = sum(8 * len(segment.revisions) for segment in self.segments if segment.revisions is not None)
+        self.size = (
+            len(self._lengths) * a_record + self._ids.nbytes + packed + others + 200 * len(self._few) + STORE_BYTES
+        )
 
-    def _make_room(self, rows: Sequence[Row]) -> None:
-        used, end = self.upto, max(row["end_number"] for row in rows)
+    def _extend(self, rows: Sequence[Row]) -> None:
+        """Takes over what these segments' columns have from `upto` on."""
+        if not rows:
+            return
+        start, end = self.upto, rows[-1]["end_number"]
         if end > len(self._lengths):
-            room = end if not used else end + (end >> 3) + 64
-            self._lengths = _roomy(self._lengths, used, room)
-            self._scopes = _roomy(self._scopes, used, room)
-            self._ordinals = _roomy(self._ordinals, used, room)
-            self._pieces = _roomy(self._pieces, used, room)
-            self._revisions = _roomy(self._revisions, used, room)
-            self._ids = _roomy(self._ids, used, room)
-        sizes = (len(row["ids"]) // (row["end_number"] - row["first_number"]) for row in rows if row["ids"] is not None)
-        widest = max(sizes, default=0)
+            room = end if not start else end + (end >> 3) + 64
+            self._lengths = _roomy(self._lengths, start, room)
+            self._scopes = _roomy(self._scopes, start, room)
+            self._ordinals = _roomy(self._ordinals, start, room)
+            self._pieces = _roomy(self._pieces, start, room)
+        for row in rows:
+            count = row["end_number"] - row["first_number"]
+            new, place = slice(self.upto - row["first_number"], None), slice(self.upto, row["end_number"])
+            scopes = raw(row["scopes"], count)[new]
+            self._lengths[place] = raw(row["lengths"], count)[new]
+            self._scopes[place] = scopes
+            self._ordinals[place] = raw(row["ordinals"], count)[new]
+            self._pieces[place] = raw(row["pieces"], count)[new]
+            self._largest_scope = max(self._largest_scope, int(scopes.max()))
+            self.upto = row["end_number"]
+        if all(row["ids"] is not None for row in rows):
+            self.name(rows)
+
+    def name(self, rows: Sequence[Row]) -> None:
+        """Takes over the ids of these segments, in order, from where those that are known end."""
+        found = [identities(row["ids"], row["end_number"] - row["first_number"]) for row in rows]
+        if rows and rows[-1]["end_number"] > len(self._ids):
+            end = rows[-1]["end_number"]
+            self._ids = _roomy(self._ids, self.named, end if not self.named else end + (end >> 3) + 64)
+        widest = max((ids.dtype.itemsize for ids in found), default=0)
         if widest > self._ids.dtype.itemsize:
             self._ids = self._ids.astype(f"S{widest}")
-
-    def _extend(self, row: Row) -> None:
-        """Takes over what a segment's columns have from `upto` on."""
-        first, end = row["first_number"], row["end_number"]
-        count, new, start = end - first, slice(self.upto - first, None), self.upto
-        scopes = raw(row["scopes"], count)[new]
-        self._lengths[start:end] = raw(row["lengths"], count)[new]
-        self._scopes[start:end] = scopes
-        self._ordinals[start:end] = raw(row["ordinals"], count)[new]
-        self._pieces[start:end] = raw(row["pieces"], count)[new]
-        before = max(row["first_revision"], int(self._revisions[start - 1]) if start else 0)
-        self._revisions[start:end] = raw(row["revisions"], count)[new]
-        self._revisions[start:end] += row["first_revision"]
-        if row["first_revision"] < before:  # of numbers that were all erased when they were indexed
-            np.maximum(self._revisions[start:end], before, out=self._revisions[start:end])
-        self._ids[start:end] = identities(row["ids"], count)[new]
-        self._largest_scope = max(self._largest_scope, int(scopes.max()))
-        self.upto = end
+        for row, ids in zip(rows, found, strict=True):
+            self._ids[self.named : row["end_number"]] = ids[self.named - row["first_number"] :]
+            self.named = row["end_number"]
 
     def _tabulate(self, segment: Segment) -> None:
         assert segment.packed is not None
@@ -146,17 +166,16 @@ class Known:
 
     # -- what is asked of it -------------------------------------------------------------------------------------------------
 
-    def end_at(self, revision: int | None) -> int:
-        """The store at a revision is the numbers below this."""
-        if revision is None or revision >= self.revision:
-            return self.upto
-        return int(np.searchsorted(self._revisions[: self.upto], revision, "right"))
+    def segment_at(self, revision: int) -> Segment | None:
+        """The first segment with records beyond the revision."""
+        place = bisect_right(self.segments, revision, key=lambda segment: segment.highest)
+        return self.segments[place] if place < len(self.segments) else None
 
-    def filtered(self, end: int, codes: Sequence[int], constants: Constants) -> Filtered:
+    def filtered(self, end: int, codes: Sequence[int]) -> Filtered:
         """The records below `end` that everyone sees or that have one of these scope codes."""
         visible = tuple(sorted(code for code in codes if code + EVERYONE <= self._largest_scope))
         found = self._views.get((end, visible))
-        if found is None or found.constants != constants:
+        if found is None:
             scopes = self._scopes[:end]
             there = scopes != ERASED
             if self._largest_scope <= EVERYONE:
@@ -165,7 +184,7 @@ class Known:
                 table = np.zeros(self._largest_scope + 1, np.bool_)
                 table[[EVERYONE, *(code + EVERYONE for code in visible)]] = True
                 seen = table[scopes]
-            found = self._views[end, visible] = Filtered.of(self._lengths[:end], seen, there, constants)
+            found = self._views[end, visible] = Filtered.of(self._lengths[:end], seen, there)
             while len(self._views) > VIEWS:
                 self._views.popitem(last=False)
         return found
@@ -188,11 +207,15 @@ class Known:
         places = np.concatenate([piece for piece, _ in pieces])
         order = np.argsort(places)
         frequencies = np.concatenate([piece for _, piece in pieces])[order]
-        return Term(self.upto, places[order], frequencies, None, len(places), int(frequencies.max()), 0)
+        return Term(self.upto, places[order].astype(np.uint32), frequencies)
 
-    def columns(self, end: int) -> tuple[NDArray[np.bytes_], NDArray[np.int32], NDArray[np.int8]]:
-        """Ids, ordinals and pieces of the records below `end`."""
-        return self._ids[:end], self._ordinals[:end], self._pieces[:end]
+    def ids(self, numbers: Ints) -> NDArray[np.bytes_]:
+        """Of records below `named`; empty when erased."""
+        return self._ids[numbers]
+
+    def columns(self, end: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+        """Ordinals and pieces of the records below `end`."""
+        return self._ordinals[:end], self._pieces[:end]
 
 
 def _roomy(array: NDArray[_Kind], used: int, room: int) -> NDArray[_Kind]:

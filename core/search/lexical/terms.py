@@ -20,7 +20,7 @@ def indexed(canonical: str, version: int) -> tuple[list[str], int]:
     return analyse(searchable(record, version), version), piece(record) if version > 1 else 0
 
 
-def query_terms(query: str, version: int) -> dict[str, float]:
-    """The distinct terms of the lower-cased query's first 1,000 units with their weights, in the order of their first
-    appearance (memory-agent.md §2.2)."""
-    return dict.fromkeys(analyse(cut_units(query.lower(), QUERY_UNITS), version), 1.0)
+def query_terms(query: str, version: int) -> list[str]:
+    """The distinct terms of the lower-cased query's first 1,000 units, in the order of their first appearance
+    (memory-agent.md §2.2)."""
+    return list(dict.fromkeys(analyse(cut_units(query.lower(), QUERY_UNITS), version)))

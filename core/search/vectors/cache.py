@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 
 from core.search.vectors.matrix import Floats, Mask, Matrix, Numbers, Similar, View, top
-from core.store.database import Row, Tx
+from core.store.database import Row, Tx, as_text
 
 PAGE = 2_048
 DEFAULT_BYTES = 512 * 1024 * 1024
@@ -120,7 +120,7 @@ class _Streamed:
     def cosines(self, query: Floats, numbers: Numbers) -> Floats:
         found = np.full(len(numbers), np.nan, np.float32)
         places = {int(number): n for n, number in enumerate(numbers)}
-        for row in self._tx.binary("vectors_of_numbers", **self._place, numbers=list(places)):
+        for row in self._tx.binary("vectors_of_numbers", **self._place, numbers=as_text(places)):
             found[places[row["number"]]] = np.frombuffer(row["vector"], "<f4") @ query
         return found
 

@@ -2,7 +2,7 @@
 
 Up to 16,384 records a search multiplies them all (a quarter of the time of anything cleverer). Beyond, full blocks keep two
 forms: a *sketch*, the vector's coordinates along the 128 directions in which the store's first vectors vary most, and the
-vector itself as 16-bit numbers. A search ranks all by their sketches and scores the best 4,000 again by the vectors.
+vector itself as 16-bit numbers. A search ranks all by their sketches and scores the best 1,500 again by the vectors.
 That is the store's own index: filters are applied before anything is chosen, so a rare scope loses nothing, as it would in
 a graph over all tenants (recall and times: deploy/docs/performance.md).
 """
@@ -22,7 +22,7 @@ EXACT = 16_384
 """Up to so many records nothing is sketched."""
 BLOCK = 8_192
 SKETCH = 128
-RESCORED = 4_000
+RESCORED = 1_500
 SAMPLE = 4_096
 """The first vectors, from which the directions are found: the same in every process."""
 _SCALE = 32_767.0
@@ -154,7 +154,10 @@ class View:
         if not sketched:
             return scores, None
         shown = _shown(self.present, visible)[:sketched]
-        best = top(np.arange(sketched), np.where(shown, scores[:sketched], -np.inf), max(RESCORED, k)).numbers
+        rough = np.where(shown, scores[:sketched], -np.inf)
+        best = _highest(rough, max(RESCORED, k))
+        if len(best) > 2 * max(RESCORED, k):  # many copies of one text: not all of them
+            best = top(np.arange(sketched), rough, max(RESCORED, k)).numbers
         scores[best] = self.cosines(query, best)
         exact = np.ones(self.count, np.bool_)
         exact[:sketched] = False
@@ -181,13 +184,17 @@ class View:
 
 def top(numbers: Numbers, scores: Floats, k: int) -> Similar:
     """The `k` best above −∞, whatever ties there are at the edge."""
-    if 0 < k < len(scores):
-        edge = np.partition(scores, len(scores) - k)[len(scores) - k]
-        chosen = np.flatnonzero((scores >= edge) & (scores > -np.inf))
-    else:
-        chosen = np.flatnonzero(scores > -np.inf)
+    chosen = _highest(scores, k)
     order = np.lexsort((numbers[chosen], -scores[chosen]))[: max(k, 0)]
     return Similar(numbers[chosen][order], scores[chosen][order])
+
+
+def _highest(scores: Floats, k: int) -> Numbers:
+    """Where the `k` best above −∞ are, in order of place, with all that equal the last of them. All, for a `k` of 0."""
+    if not 0 < k < len(scores):
+        return np.flatnonzero(scores > -np.inf)
+    edge = np.partition(scores, len(scores) - k)[len(scores) - k]
+    return np.flatnonzero((scores >= edge) & (scores > -np.inf))
 
 
 def _shown(present: Mask, visible: Mask | None) -> Mask:
