@@ -46,7 +46,7 @@ BROKEN_SECONDS = 30.0
 """After this long with a thread that ended or hangs, the process stops, so that its orchestrator starts a sound one."""
 
 
-_MALLOPT = {"M_ARENA_MAX": (-8, 2), "M_MMAP_THRESHOLD": (-3, 1024 * 1024), "M_TRIM_THRESHOLD": (-1, 16 * 1024 * 1024)}
+_MALLOPT = {"M_ARENA_MAX": (-8, 1), "M_MMAP_THRESHOLD": (-3, 1024 * 1024), "M_TRIM_THRESHOLD": (-1, 16 * 1024 * 1024)}
 """Parameters of glibc's mallopt(3): number and value."""
 
 
