@@ -15,6 +15,7 @@ MunimentError                slug                 status
 ├── QuotaExceeded            quota                429
 ├── JobFailed                job-failed           500
 ├── ReadOnly                 read-only            503
+├── ModelUnavailable         model-unavailable    503   (`retryable` says whether another try may do better)
 ├── Unavailable              unavailable          503   (transient: worth another try)
 │   └── Deadlocked           unavailable          503   (nothing was written: run it again)
 ├── DeadlineExceeded         deadline-exceeded    504
@@ -151,6 +152,13 @@ class Deadlocked(Unavailable):
     """Postgres ended this transaction so that another could go on: nothing was written, and it may be run again at once."""
 
 
+class ModelUnavailable(MunimentError):
+    """A model could not be asked, or gave nothing of use. `retry_after`: its own wish, in seconds."""
+
+    slug, title, status = "model-unavailable", "A model is unavailable", 503
+    retryable = True
+
+
 class DeadlineExceeded(MunimentError):
     slug, title, status = "deadline-exceeded", "The deadline passed", 504
 
@@ -177,6 +185,7 @@ PROBLEMS: tuple[type[MunimentError], ...] = (
     QuotaExceeded,
     JobFailed,
     ReadOnly,
+    ModelUnavailable,
     Unavailable,
     DeadlineExceeded,
 )
