@@ -13,6 +13,7 @@ MunimentError                slug                 status
 ├── PreconditionFailed       precondition-failed  412
 ├── TooLarge                 too-large            413
 ├── QuotaExceeded            quota                429
+├── BudgetSpent              budget-spent         402
 ├── JobFailed                job-failed           500
 ├── ReadOnly                 read-only            503
 ├── ModelUnavailable         model-unavailable    503   (`retryable` says whether another try may do better)
@@ -135,6 +136,20 @@ class QuotaExceeded(MunimentError):
     slug, title, status = "quota", "A quota is used up", 429
 
 
+class BudgetSpent(MunimentError):
+    """A spending limit is used up: nothing was sent. `cap`: whose, one of provider, tenant, store, job.
+
+    `reads_only`: what is left of it is kept for reads."""
+
+    slug, title, status = "budget-spent", "A budget is spent", 402
+
+    def __init__(self, detail: str = "", *, provider: str = "", cap: str = "", reads_only: bool = False) -> None:
+        super().__init__(detail)
+        self.provider = provider
+        self.cap = cap
+        self.reads_only = reads_only
+
+
 class JobFailed(MunimentError):
     slug, title, status = "job-failed", "The job failed", 500
 
@@ -183,6 +198,7 @@ PROBLEMS: tuple[type[MunimentError], ...] = (
     PreconditionFailed,
     TooLarge,
     QuotaExceeded,
+    BudgetSpent,
     JobFailed,
     ReadOnly,
     ModelUnavailable,
