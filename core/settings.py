@@ -4,11 +4,12 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from core.budget.model import parse_caps
 from core.errors import MunimentError
 
 PREFIX = "MUNIMENT_"
@@ -65,6 +66,13 @@ class Settings(BaseSettings):
     """What a process keeps in memory of all stores' lexical indexes, about; one search may need more while it runs."""
     vector_cache_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
     """The same of all stores' vectors. A store that is larger is read from Postgres for each search: give it room."""
+
+    budgets: Annotated[dict[str, int], NoDecode, BeforeValidator(parse_caps)] = {}
+    """Caps of the providers, as JSON in whole units: `{"jev": 10, "deepseek": 60}`. Written over the stored ones at start."""
+    budget_slice: float = Field(default=0.0, ge=0, le=0.5)
+    """Which part of a cap a process leases at once; 0: every reservation asks the account itself."""
+    budget_retry_seconds: float = Field(default=60.0, ge=1, le=86_400)
+    """After this long a job that waits for money is tried again; one that the operator's raise of a cap wakes, at once."""
 
     keep_payload_hours: float = Field(default=24.0, gt=0)
     keep_read_hours: float = Field(default=1.0, gt=0)

@@ -3,9 +3,11 @@
 Money is `int` nano-units of the provider's currency: one USD is 1,000,000,000.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 from uuid import UUID
 
 NANO = 1_000_000_000
@@ -66,3 +68,25 @@ def units(amount: int) -> str:
     """Nano-units as a decimal string in whole units without trailing zeros: 10,000,000 as "0.01"."""
     text = f"{Decimal(amount).scaleb(-9):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def parse_caps(value: object) -> dict[str, int]:
+    """Caps by provider in whole units, as JSON text or decoded, as nano-units. Raises ValueError that says what is wrong."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, parse_float=Decimal)
+        except ValueError as error:
+            raise ValueError(f"is not JSON ({error}): use {{\"jev\": 10}}") from None
+    if not isinstance(value, Mapping):
+        raise ValueError('must be an object of caps by provider, like {"jev": 10}')
+    caps: dict[str, int] = {}
+    for provider, amount in cast("Mapping[object, object]", value).items():
+        if provider not in CURRENCIES:
+            raise ValueError(f"{provider!r:.60} has no account: choose of {', '.join(CURRENCIES)}")
+        if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal | str):
+            raise ValueError(f"{provider}: must be an amount in {CURRENCIES[provider]}")
+        try:
+            caps[provider] = nanos(amount)
+        except ValueError as error:
+            raise ValueError(f"{provider}: {error}") from None
+    return caps
