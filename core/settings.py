@@ -38,6 +38,15 @@ class Settings(BaseSettings):
     prepare: bool = True
     log: str = Field(default="json", pattern="^(json|text)$")
 
+    models: Path | None = None
+    """A JSON file of model and embedding profiles: `{name: {…profile, "grants": "*" or [tenant ids]}}`."""
+    model_key_envs: str = ""
+    """The environment variables, separated by commas, that profiles may name as their `keyEnv`."""
+    model_inflight_read: int = Field(default=256, ge=1, le=100_000)
+    """Calls in flight with one provider, of the whole fleet, by their class."""
+    model_inflight_flush: int = Field(default=32, ge=1, le=100_000)
+    model_inflight_consolidation: int = Field(default=64, ge=1, le=100_000)
+
     pool_size: int = Field(default=0, ge=0, le=200)
     """Connections of one process; 0: as many as it has threads, at most 16."""
     accept_group: int = Field(default=64, ge=1, le=1000)
@@ -94,6 +103,24 @@ class Settings(BaseSettings):
             cure = "see deploy/docs/operations.md, or start `muniment up` here"
             raise SettingsError(f"{PREFIX}{name.upper()} is not set: {cure}")
         return text
+
+    @property
+    def key_envs(self) -> frozenset[str]:
+        """The variables that a profile's `keyEnv` may name."""
+        return frozenset(name.strip() for name in self.model_key_envs.split(",") if name.strip())
+
+    def model_key(self, name: str) -> str:
+        """The key in the environment variable `name`, read when it is used and kept nowhere.
+
+        Raises SettingsError when operators did not list it, or it is not set; never repeats its value."""
+        if name not in self.key_envs:
+            raise SettingsError(f"{name} is not listed in {PREFIX}MODEL_KEY_ENVS")
+        key = os.environ.get(name, "")
+        if not key:
+            raise SettingsError(f"the environment variable {name} is not set, and a model profile names it")
+        if not key.isascii() or not key.isprintable() or key != key.strip():
+            raise SettingsError(f"the environment variable {name} holds what no key can hold")
+        return key
 
     @property
     def direct_url(self) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from api.cli import (
+    budget,
     importing,
     index,
     jobs,
@@ -17,6 +18,7 @@ from api.cli import (
     searching,
     stores,
     tenants,
+    using,
     verifying,
 )
 from api.cli.demo import demo
@@ -60,6 +62,7 @@ app.command(rich_help_panel=CLIENT)(memories.read)
 app.command(rich_help_panel=CLIENT)(searching.search)
 app.command(rich_help_panel=CLIENT)(verifying.export)
 app.command(rich_help_panel=CLIENT)(verifying.verify)
+app.command(rich_help_panel=CLIENT)(using.usage)
 app.command("import", rich_help_panel=CLIENT)(importing.import_archive)
 app.add_typer(records.app, name="records", rich_help_panel=CLIENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=CLIENT)
@@ -72,6 +75,7 @@ app.command(rich_help_panel=OPERATORS)(processes.migrate)
 app.command(rich_help_panel=OPERATORS)(doctor)
 app.add_typer(tenants.app, name="tenants", rich_help_panel=OPERATORS)
 app.add_typer(keys.app, name="keys", rich_help_panel=OPERATORS)
+app.add_typer(budget.app, name="budget", rich_help_panel=OPERATORS)
 app.add_typer(queues.app, name="queues", rich_help_panel=OPERATORS)
 app.add_typer(index.app, name="index", rich_help_panel=OPERATORS)
 

@@ -12,7 +12,7 @@ from api.auth import require_operator
 from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
-from api.routes import queues
+from api.routes import caps, queues
 from core.errors import InvalidRequest
 from core.records.dates import parse as parse_time
 from core.tenants import keys, tenants
@@ -22,6 +22,7 @@ from core.tenants.tenants import LimitChanges
 
 router = APIRouter(prefix="/admin", tags=["admin"], dependencies=[require_operator()])
 router.include_router(queues.router)
+router.include_router(caps.router)
 
 LARGEST_LIST = 1_000
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from core.budget.caps import write_caps
 from core.budget.combining import Combined, Combiner
 from core.budget.lease import ProcessLease
 from core.budget.model import CURRENCIES, Estimate, Reservation, Spender, units
@@ -184,8 +185,7 @@ class Ledger:
         """Before the first money is spent: the configured caps hold from the start."""
         if self._configured:
             return
-        for provider, cap in self._caps.items():
-            tx.run("set_provider_cap", provider=provider, cap=cap)
+        write_caps(tx, self._caps)
         self._configured = True
 
     def _reserve_all(self, tx: Tx, provider: str, steps: Sequence[_Reserve]) -> None:
@@ -290,7 +290,9 @@ def _refusal(step: _Reserve) -> MunimentError:
         return Unavailable(f"the ledger has no account for {provider}: {step.outcome}")
     sum_text = f"{units(estimate.reserve)} {CURRENCIES[provider]}"
     if step.reads_only:
-        detail = f"what is left of the {step.outcome}'s cap for {provider} is kept for reads: {sum_text} cannot be set aside"
+        detail = (
+            f"what is left of the {step.outcome}'s cap for {provider} is kept for reads: {sum_text} cannot be set aside"
+        )
     else:
         detail = f"the {step.outcome}'s cap for {provider} is used up: {sum_text} cannot be set aside"
     return BudgetSpent(detail, provider=provider, cap=step.outcome, reads_only=step.reads_only)

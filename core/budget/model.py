@@ -76,11 +76,11 @@ def parse_caps(value: object) -> dict[str, int]:
         try:
             value = json.loads(value, parse_float=Decimal)
         except ValueError as error:
-            raise ValueError(f"is not JSON ({error}): use {{\"jev\": 10}}") from None
+            raise ValueError(f'is not JSON ({error}): use {{"jev": 10}}') from None
     if not isinstance(value, Mapping):
         raise ValueError('must be an object of caps by provider, like {"jev": 10}')
     caps: dict[str, int] = {}
-    for provider, amount in cast("Mapping[object, object]", value).items():
+    for provider, amount in cast("Mapping[str, object]", value).items():
         if provider not in CURRENCIES:
             raise ValueError(f"{provider!r:.60} has no account: choose of {', '.join(CURRENCIES)}")
         if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal | str):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from core.budget.model import CURRENCIES, parse_caps
 from core.errors import FieldProblem, InvalidRequest
 from core.jsontext import canonical, sha256_hex
 from core.models import builtin
@@ -36,6 +37,20 @@ def _cache_name(value: str) -> str:
     return value
 
 
+def _budgets(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        parse_caps(value)
+    except ValueError as error:
+        raise PydanticCustomError("invalid", "{problem}", {"problem": str(error)}) from None
+    return value
+
+
+_BUDGETS: dict[str, Any] = {
+    "type": "object",
+    "description": "What this store may spend with each provider, in whole units; it can only lower the operator's caps.",
+    "properties": {provider: {"type": ["number", "string"]} for provider in CURRENCIES},
+    "additionalProperties": False,
+}
 _Profile = Annotated[Any, WithJsonSchema({"type": "string", "description": "a profile granted to the tenant"})]
 _Object = Annotated[Any, WithJsonSchema({"type": "object"})]
 
@@ -100,7 +115,7 @@ class StoreConfig(_Part):
     index: Index | None = None
     view: ViewConfig | None = None
     consolidation: _Object = None
-    budgets: _Object = None
+    budgets: Annotated[dict[str, Any], AfterValidator(_budgets), WithJsonSchema(_BUDGETS)] | None = None
     modelCache: Annotated[str, AfterValidator(_cache_name)] | None = None
 
 
@@ -148,10 +163,6 @@ def _model_problems(config: StoreConfig) -> list[FieldProblem]:
         problems.append(
             FieldProblem("consolidation", "needs a completion model, and none is granted to this tenant; leave it out")
         )
-    if config.budgets is not None:
-        problems.append(
-            FieldProblem("budgets", "caps model spending, and no model is granted to this tenant; leave it out")
-        )
     return problems
 
 
@@ -189,6 +200,8 @@ def effective(config: StoreConfig | None) -> dict[str, Any]:
     if config.index is not None:
         flags = {name: True for name in ("lexical", *ROUTES) if getattr(config.index, name)}
         settled["index"] = {"version": config.index.version, **flags}
+    if config.budgets:
+        settled["budgets"] = config.budgets
     if config.modelCache is not None:
         settled["modelCache"] = config.modelCache
     return settled

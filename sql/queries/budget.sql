@@ -123,10 +123,3 @@ select * from budget_totals order by provider;
 
 -- name: deferred_reasons()
 select * from deferred_reasons;
-
--- name: wake_deferred(reason, limit)
--- The money is there again: what waits for it need not wait for its time. The relay's sweep takes them in their turn.
-update jobs j set due_at = now(), run_at = now()
- where j.ctid = any (array(select k.ctid from jobs k where k.finished_at is null and k.state = 'deferred' and k.reason = :reason
-                            limit :limit for update skip locked))
-returning j.job_id;
