@@ -4,11 +4,11 @@ Money is in whole nano-units of the provider's currency (1 USD = 10^9). Times ar
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from core.budget.model import Spender
-from core.errors import DeadlineExceeded, InvalidRequest, ModelUnavailable, MunimentError
+from core.errors import DeadlineExceeded, InvalidRequest, ModelUnavailable
 
 __all__ = [
     "Answer", "BadReply", "Call", "Choice", "ChoiceAnswer", "Completed", "Completion", "Cut", "DeadlineExceeded", "Decided",
@@ -16,7 +16,7 @@ __all__ = [
     "ScoreAnswer", "Spender", "Usage",
 ]  # fmt: skip
 
-Json: TypeAlias = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
+Json: TypeAlias = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
 Criterion: TypeAlias = str | Sequence[Json] | Mapping[str, Json]
 """Instructions and criteria: a text, a list or an object (memory-agent.md §9.1)."""
 
@@ -111,11 +111,12 @@ class Call:
     """For whom and how long. `deadline` on `core.clock.monotonic`: no wait and no attempt starts beyond it.
 
     `cancelled` is asked a few times a second; once it says True the call ends with Cancelled, and what is under way runs on
-    and settles."""
+    and settles. `cache`: the store's `modelCache`."""
 
     spender: Spender
     deadline: float | None = None
     cancelled: Callable[[], bool] = _never
+    cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
