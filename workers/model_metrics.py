@@ -1,4 +1,4 @@
-"""What a worker counts of its model calls. Labels are bounded: provider, stage, class, outcome; never a profile or a tenant."""
+"""What a worker counts of its model calls. Labels are bounded: provider, stage, class, outcome; never a profile."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
