@@ -17,6 +17,7 @@ from api.services import DATABASE_CONNECTIONS, OPERATOR_CONNECTIONS, RESERVED_CO
 from core.faults import Faults
 from core.jobs.kinds import kinds
 from core.jobs.model import Kind
+from core.models.catalogue import Profiles
 from core.settings import Settings
 from core.store.database import Database
 from core.store.roles import check_app_role
@@ -80,6 +81,7 @@ def _services(settings: Settings, faults: Faults, more_kinds: dict[str, Kind]) -
         waiter=Waiter(db, redis_url),
         authenticator=Authenticator(partial(authenticate, db), settings.auth_cache_seconds),
         backlogs=Backlogs(db),
+        profiles=Profiles(db, settings),
         kinds=kinds(settings) | more_kinds,
         metrics=Metrics(),
     )

@@ -42,6 +42,8 @@ class Settings(BaseSettings):
     """A JSON file of model and embedding profiles: `{name: {…profile, "grants": "*" or [tenant ids]}}`."""
     model_key_envs: str = ""
     """The environment variables, separated by commas, that profiles may name as their `keyEnv`."""
+    inline_models: bool = False
+    """Whether stores may describe models in place of naming a profile; `muniment up` sets it, for one person's machine."""
     model_inflight_read: int = Field(default=256, ge=1, le=100_000)
     """Calls in flight with one provider, of the whole fleet, by their class."""
     model_inflight_flush: int = Field(default=32, ge=1, le=100_000)
@@ -90,6 +92,8 @@ class Settings(BaseSettings):
     keep_upload_hours: float = Field(default=24.0, gt=0)
 
     exporter_bind: str = "127.0.0.1:9420"
+    rehearsal_bind: str = "127.0.0.1:9430"
+    """Where `muniment rehearsal` listens: rules in the place of models, for the embedded stack."""
     metrics_bind: str = ""
     """A worker's own /metrics, /healthz and /readyz; empty: none."""
     faults: str = ""

@@ -141,6 +141,27 @@ class Profiles:
             )
         return found
 
+    def finder(self, tx: Tx, tenant_id: UUID, *, inline: bool) -> Callable[[Named], Either | None]:
+        """What a store's configuration may name, as it is in `tx`. `inline`: also the form that is no name."""
+
+        def find(named: Named) -> Either | None:
+            if isinstance(named, str):
+                return granted(tx, self._filed, tenant_id, named, self._key_envs)
+            if not inline:
+                raise InvalidRequest("must name a profile granted to this tenant; models are set up by the operator")
+            return parse_profile("inline", named, self._key_envs)
+
+        return find
+
+    @property
+    def filed(self) -> Mapping[str, Filed]:
+        """The operator's file."""
+        return self._filed
+
+    @property
+    def key_envs(self) -> Collection[str]:
+        return self._key_envs
+
     def _found(self, tenant_id: UUID, named: Named, refused: Callable[[str], Exception]) -> Either | None:
         key = (tenant_id, named if isinstance(named, str) else canonical(named))
         with self._lock:
