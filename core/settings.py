@@ -126,6 +126,16 @@ class Settings(BaseSettings):
             raise SettingsError(f"the environment variable {name} holds what no key can hold")
         return key
 
+    def of_models(self) -> dict[str, str]:
+        """What the environment says of models and money, for the processes of `muniment up`."""
+        names = ("model_key_envs", "model_inflight_read", "model_inflight_flush", "model_inflight_consolidation")
+        given = {name: str(getattr(self, name)) for name in names if name in self.model_fields_set}
+        if self.models is not None:
+            given["models"] = str(self.models.absolute())
+        if self.allow_model_cache:
+            given["allow_model_cache"] = "1"
+        return given
+
     @property
     def direct_url(self) -> str:
         """The database past the pooler; the same as DATABASE_URL unless set."""

@@ -81,6 +81,12 @@ def exported(db: Database, tenant_id: UUID, cache: str) -> Iterator[str]:
             return
 
 
+def cleared(db: Database, tenant_id: UUID, cache: str) -> int:
+    """Deletes a cache, and says how many replies it held."""
+    with db.tenant(tenant_id) as tx:
+        return tx.run("forget_replies", tenant=tenant_id, cache=cache)
+
+
 def imported(db: Database, tenant_id: UUID, cache: str, lines: Iterable[str]) -> int:
     """Adds what `exported` wrote, and says how many. Raises InvalidRequest naming the line."""
     count = 0
