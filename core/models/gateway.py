@@ -108,7 +108,7 @@ class Gateway:
 
         Raises EmbeddingUnavailable, EmbeddingRefused, embedding.BadReply, DeadlineExceeded, Cancelled."""
         url = served.address(profile)
-        ask = Ask[Vectors](
+        ask: Ask[Vectors] = Ask(
             profile=profile.name,
             provider=EMBEDDING,
             circuit=f"{EMBEDDING} {host_of(url)}",

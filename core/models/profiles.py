@@ -205,7 +205,10 @@ def host_of(url: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Whether the host is this machine by its own name: localhost, 127.0.0.0/8, ::1."""
-    host = urlsplit(url).hostname or ""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
