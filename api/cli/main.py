@@ -12,6 +12,7 @@ from api.cli import (
     jobs,
     keys,
     memories,
+    models,
     processes,
     queues,
     records,
@@ -71,11 +72,13 @@ app.command(rich_help_panel=PROCESSES)(processes.api)
 app.command(rich_help_panel=PROCESSES)(processes.worker)
 app.command(rich_help_panel=PROCESSES)(processes.relay)
 app.command(rich_help_panel=PROCESSES)(processes.exporter)
+app.command(rich_help_panel=PROCESSES)(processes.rehearsal)
 app.command(rich_help_panel=OPERATORS)(processes.migrate)
 app.command(rich_help_panel=OPERATORS)(doctor)
 app.add_typer(tenants.app, name="tenants", rich_help_panel=OPERATORS)
 app.add_typer(keys.app, name="keys", rich_help_panel=OPERATORS)
 app.add_typer(budget.app, name="budget", rich_help_panel=OPERATORS)
+app.add_typer(models.app, name="models", rich_help_panel=OPERATORS)
 app.add_typer(queues.app, name="queues", rich_help_panel=OPERATORS)
 app.add_typer(index.app, name="index", rich_help_panel=OPERATORS)
 
