@@ -36,6 +36,7 @@ class Breaker:
     def tried(self, now: float) -> None:
         """A trial starts, here or elsewhere."""
         self._trial_until = now + TRIAL_SECONDS
+        self.changed_at = now
 
     def failed(self, now: float) -> None:
         """Failures of calls that were sent before an open period began do not lengthen it."""
@@ -51,6 +52,5 @@ class Breaker:
         """Takes over what the fleet knows. `open_seconds`: from now, 0 when a trial is due; None: not open."""
         self.failures = failures
         self.open_until = None if open_seconds is None else now + open_seconds
-        if self.open_until is None:
-            self._trial_until = 0.0
+        self._trial_until = 0.0  # a trial elsewhere is part of `open_seconds`
         self.changed_at = now

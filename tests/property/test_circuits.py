@@ -48,7 +48,7 @@ class BreakerMachine(RuleBasedStateMachine):
         except ModelUnavailable as refused:
             assert self.opened_at is not None, "calls fail fast though there were no ten failures in a row"
             wait = refused.retry_after or 0
-            assert wait > 0  # noqa: PT017  told to whoever asks
+            assert wait > 0
             assert self.now < self.opened_at + OPEN_SECONDS or (
                 self.tried_at is not None and self.now < self.tried_at + TRIAL_SECONDS
             ), "a trial was due"
