@@ -68,7 +68,9 @@ class WorkerProcess:
         )
         self._metrics = WorkerMetrics(self.registry, queues=self._group.queues, pool_waiting=self._db.waiting)
         self._broker = WakeBroker(settings.secret("redis_url"))
-        self._models = Models(settings, self._db, faults=self._faults, observe=ModelMetrics(self.registry))
+        model_metrics = ModelMetrics(self.registry)
+        self._models = Models(settings, self._db, faults=self._faults, observe=model_metrics)
+        model_metrics.watch(self._models.circuits.open)
         embedders = self._models.embedders
         engines = Engines(LexicalIndex(settings.index_cache_bytes), VectorCache(settings.vector_cache_bytes), embedders)
         keeping: dict[str, Actor] = {

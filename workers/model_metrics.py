@@ -1,6 +1,8 @@
 """What a worker counts of its model calls. Labels are bounded: provider, stage, class, outcome; never a profile."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from core.budget.model import CALL_CLASSES, CURRENCIES, Spender
 
@@ -36,9 +38,22 @@ class ModelMetrics:
             "Attempts that follow a failed one, by why it failed; `budget`: none followed, the retry budget was spent.",
             ("provider", "reason"), registry=registry,
         )  # fmt: skip
+        self._open = Gauge(
+            "muniment_model_circuits_open", "Endpoints whose calls fail fast, as this process knows.", ("provider",),
+            registry=registry,
+        )  # fmt: skip
         for provider in PROVIDERS:
             for call_class in CALL_CLASSES:
                 self._seconds.labels(provider, call_class)
+
+    def watch(self, open_circuits: Callable[[], Sequence[str]]) -> None:
+        """`open_circuits`: the circuits that are open, each beginning with its provider (`Circuits.open`)."""
+
+        def count(provider: str) -> Callable[[], float]:
+            return lambda: sum(1 for circuit in open_circuits() if circuit.split(" ")[0] == provider)
+
+        for provider in PROVIDERS:
+            self._open.labels(provider).set_function(count(provider))
 
     def attempt(self, provider: str, spender: Spender, outcome: str, seconds: float) -> None:
         name = _known(provider, PROVIDERS)

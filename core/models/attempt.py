@@ -149,6 +149,7 @@ class Attempt(Generic[Value]):
                 return self._result
             self._given_up = True
         self._parts.circuits.failed(self._ask.circuit)
+        self._observe("timeout", self.sent_at)
         return Failure("timeout", self._unavailable("did not answer in time"), "yes", away=True)
 
     def forget(self) -> None:
@@ -170,9 +171,12 @@ class Attempt(Generic[Value]):
         with self._lock:
             self._result = result
         self._done.set()
-        outcome = result.outcome if isinstance(result, Failure) else "ok"
-        seconds = self._parts.timing.monotonic() - (self.sent_at or began)
-        self._parts.observe.attempt(self._ask.provider, self._call.spender, outcome, seconds)
+        if not self._counted():
+            self._observe(result.outcome if isinstance(result, Failure) else "ok", self.sent_at or began)
+
+    def _observe(self, outcome: str, began: float | None) -> None:
+        now = self._parts.timing.monotonic()
+        self._parts.observe.attempt(self._ask.provider, self._call.spender, outcome, now - (began or now))
 
     def _sent(self) -> Answered[Value] | Failure:
         """Raises what keeps the attempt from being sent; the reservation is then released."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
-from core.errors import InvalidRequest, MunimentError
+from core.errors import InvalidRequest
 from core.jsontext import dumps, loads
 from core.models.profiles import ModelProfile
 from core.store.database import Database
@@ -47,7 +47,7 @@ class Replay:
         try:
             with self._db.tenant(tenant_id) as tx:
                 row = tx.row("recorded_reply", tenant=tenant_id, cache=cache, key=key)
-        except MunimentError as error:
+        except Exception as error:
             _log.warning("the model cache cannot be read; the model is asked: %s", error)
             return None
         return None if row is None else Recorded(bytes(row["reply"]), row["cost"])
@@ -60,7 +60,7 @@ class Replay:
                     "record_reply", tenant=tenant_id, cache=cache, key=key, provider=provider, reply=recorded.reply,
                     cost=recorded.cost,
                 )  # fmt: skip
-        except MunimentError as error:
+        except Exception as error:
             _log.warning("the model cache cannot be written: %s", error)
 
 
