@@ -245,6 +245,7 @@ class Attempt(Generic[Value]):
             error = ModelUnavailable(detail, retry_after=shown)
             again = "yes" if status in RETRIED else "never"
             return Failure("failed", error, again, named, away=status >= 500)
+        _log.warning("%s: no other try will do better", detail)
         return Failure("refused", ModelRefused(detail, status_code=status))
 
     def _away(self, failure: Failure) -> Failure:

@@ -11,7 +11,7 @@ from uuid import UUID
 from core import clock
 from core.budget.model import CallClass, Estimate, Reservation, Spender
 from core.ids import uuid7
-from core.models.attempt import Parts
+from core.models.attempt import Observer, Parts
 from core.models.catalogue import Named
 from core.models.circuits import Circuits
 from core.models.embedders import Embedders
@@ -177,11 +177,12 @@ def alone(
     keys: Mapping[str, str] | None = None,
     silence: float = 60.0,
     slots: Any = None,
+    observe: Observer | None = None,
 ) -> Iterator[Alone]:
     """`keys`: by the name of their variable."""
     moving, purse, seen = Clock(*dice), Purse(), Seen()
     circuits = Circuits(moving.timing)
-    parts = Parts(Transport(moving.monotonic, silence), purse, circuits, moving.timing, seen)
+    parts = Parts(Transport(moving.monotonic, silence), purse, circuits, moving.timing, observe or seen)
     gateway = Gateway(parts, slots or NoLimits(), Given(profiles or {}), dict(keys or {}).__getitem__)
     try:
         yield Alone(gateway, moving, purse, circuits, seen)
