@@ -7,9 +7,10 @@ Every step is one server function and may be repeated: it goes by the entry's id
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
 from core.budget.caps import write_caps
 from core.budget.combining import Combined, Combiner
@@ -28,8 +29,10 @@ BATCH = 64
 COUNTS = 10_000
 """Unpaid calls that wait to be written; more are dropped while Postgres is away."""
 COUNT_BATCH = 500
+CERTAIN_BATCH = 1_000
 COUNT_SECONDS = 0.5
 REPAY_SECONDS = 1.0
+CERTAIN_SECONDS = 1.0
 DOUBT = timedelta(seconds=90)
 """A reservation that was asked for when the connection broke may still appear until its statement times out (60 s)."""
 SLICE_IDLE_SECONDS = 10.0
@@ -66,7 +69,7 @@ class _Count:
     output_tokens: int
 
 
-_Step = _Reserve | _Finish
+_Step = TypeVar("_Step", bound=Combined)
 
 
 class Ledger:
@@ -79,19 +82,25 @@ class Ledger:
         self._part = settings.budget_slice
         self._faults = faults or Faults()
         self._configured = not self._caps
-        self._combiners = {provider: self._combiner(provider) for provider in CURRENCIES}
+        # Apart, so that no end waits for the disk.
+        self._reserving = {provider: self._combiner(self._reserve_all, provider) for provider in CURRENCIES}
+        self._finishing = {provider: self._combiner(self._finish_all, provider) for provider in CURRENCIES}
         self._owed: deque[_Finish] = deque()
+        self._ended: deque[_Finish] = deque()
         self._counts: deque[tuple[object, _Count]] = deque()
-        self._writing = threading.Lock()
-        owner.every(REPAY_SECONDS, self._repay)
-        owner.every(COUNT_SECONDS, self._write_counts)
+        self._background = threading.Lock()
+        for seconds, work in (
+            (REPAY_SECONDS, self.repay), (CERTAIN_SECONDS, self.make_certain), (COUNT_SECONDS, self._write_counts),
+        ):  # fmt: skip
+            owner.every(seconds, work)
         if self._part:
             owner.every(SLICE_IDLE_SECONDS, lambda: self._return_slices(SLICE_IDLE_SECONDS))
 
     def close(self) -> None:
         """Before the lease ends: writes what waits, as far as Postgres can be reached."""
         try:
-            self._repay()
+            self.make_certain()
+            self.repay()
             self._write_counts()
             if self._part:
                 self._return_slices(0.0)
@@ -109,12 +118,12 @@ class Ledger:
 
         Raises BudgetSpent (402; `cap` names the cap that is used up, `reads_only` when its last tenth is left to reads),
         Unavailable when Postgres cannot be reached: then nothing may be sent. ValueError: the provider has no account."""
-        if provider not in self._combiners:
+        if provider not in self._reserving:
             raise ValueError(f"{provider!r} has no account")
         self._faults.hit("budget.reserve")
         step = _Reserve(Reservation(uuid7(), provider, spender, estimate))
         try:
-            self._combiners[provider].do(step)
+            self._reserving[provider].do(step)
         except Exception:
             # It may have been made all the same. Nothing is sent, so it costs nothing.
             doubt = monotonic() + DOUBT.total_seconds()
@@ -130,7 +139,8 @@ class Ledger:
     ) -> None:
         """The meter's price, also above the reservation. `outcome`: "ok", or how a metered call failed ("unparsable", …).
 
-        Returns when it is durable; when Postgres is away it is tried again in the background. Never raises for money."""
+        Returns when it is written, which is on disk before anything that is committed later; when Postgres is away, or
+        crashes before that, it is written again in the background. Never raises for money."""
         self._finish(_Finish(reservation, "settled", outcome, cost, input_tokens, output_tokens))
 
     def release(self, reservation: Reservation, outcome: str = "refused") -> None:
@@ -154,7 +164,7 @@ class Ledger:
         if self._faults.hit("budget.settle"):
             return
         try:
-            self._combiners[step.reservation.provider].do(step)
+            self._finishing[step.reservation.provider].do(step)
         except MunimentError as error:
             _log.warning("the end of a reservation is written later: %s", error)
             self._owe(step)
@@ -162,24 +172,18 @@ class Ledger:
 
     # -- batches --------------------------------------------------------------------------------------------------------
 
-    def _combiner(self, provider: str) -> Combiner[_Step]:
-        return Combiner(lambda steps: self._run(provider, steps), BATCH)
+    def _combiner(self, run: Callable[[Tx, str, Sequence[_Step]], object], provider: str) -> Combiner[_Step]:
+        def batch(steps: Sequence[_Step]) -> None:
+            for attempt in range(1, TRIES + 1):
+                try:
+                    with self._db.direct() as tx:
+                        run(tx, provider, steps)
+                    return
+                except Deadlocked:
+                    if attempt == TRIES:
+                        raise
 
-    def _run(self, provider: str, steps: Sequence[_Step]) -> None:
-        for attempt in range(1, TRIES + 1):
-            try:
-                with self._db.direct() as tx:
-                    self._configure(tx)
-                    reserves = [step for step in steps if isinstance(step, _Reserve)]
-                    if reserves:
-                        self._reserve_all(tx, provider, reserves)
-                    if finishes := [step for step in steps if isinstance(step, _Finish)]:
-                        self._finish_all(tx, provider, finishes)
-                    tx.value("wait_for_disk")
-                return
-            except Deadlocked:
-                if attempt == TRIES:
-                    raise
+        return Combiner(batch, BATCH)
 
     def _configure(self, tx: Tx) -> None:
         """Before the first money is spent: the configured caps hold from the start."""
@@ -189,6 +193,7 @@ class Ledger:
         self._configured = True
 
     def _reserve_all(self, tx: Tx, provider: str, steps: Sequence[_Reserve]) -> None:
+        self._configure(tx)
         for last in (False, True):
             rows = tx.rows(
                 "budget_reserve",
@@ -209,9 +214,11 @@ class Ledger:
                 row = by_id[step.reservation.entry_id]
                 step.outcome, step.reads_only = row["outcome"], row["reads_only"]
             if last or steps[0].outcome != "lease-lost":
-                return
+                break
             _log.warning("this process was away for longer than its lease; it renews it and goes on")
             self._owner.renew()
+        if any(step.outcome == "reserved" for step in steps):
+            tx.value("wait_for_disk")
 
     def _finish_all(self, tx: Tx, provider: str, steps: Sequence[_Finish]) -> list[str]:
         rows = tx.rows(
@@ -226,6 +233,7 @@ class Ledger:
             inputs=[step.input_tokens for step in steps],
             outputs=[step.output_tokens for step in steps],
         )
+        self._ended.extend(steps)
         by_id = {row["entry_id"]: row["outcome"] for row in rows}
         return [by_id[step.reservation.entry_id] for step in steps]
 
@@ -235,8 +243,12 @@ class Ledger:
         step.done, step.error = False, None
         self._owed.append(step)
 
-    def _repay(self) -> None:
-        """Writes ends that could not be written. Raises Unavailable, with all of them kept."""
+    def repay(self) -> None:
+        """Writes ends that could not be written; what cannot be written now either is kept."""
+        with self._background:
+            self._repay_all()
+
+    def _repay_all(self) -> None:
         moment = monotonic()
         steps = [self._owed.popleft() for _ in range(len(self._owed))]
         ready = [step for step in steps if step.again_at <= moment]
@@ -247,7 +259,6 @@ class Ledger:
                 try:
                     with self._db.direct() as tx:
                         outcomes = self._finish_all(tx, provider, batch)
-                        tx.value("wait_for_disk")
                 except MunimentError as error:
                     _log.warning("%d ends of reservations are still owed: %s", len(batch), error)
                     self._owed.extend(batch)
@@ -257,8 +268,29 @@ class Ledger:
                         step.again_at = moment + 5 * REPAY_SECONDS
                         self._owed.append(step)
 
+    def make_certain(self) -> None:
+        """Once the disk has all that was committed, looks whether ends are still there, and writes again what a crash of
+        Postgres took. Raises Unavailable, with all of them kept."""
+        with self._background:
+            steps = [self._ended[n] for n in range(len(self._ended))]
+            for batch in (steps[n : n + CERTAIN_BATCH] for n in range(0, len(steps), CERTAIN_BATCH)):
+                with self._db.direct() as tx:
+                    tx.value("wait_for_disk")
+                    rows = tx.rows(
+                        "budget_unended",
+                        entries=[step.reservation.entry_id for step in batch],
+                        tenants=[step.reservation.spender.tenant_id for step in batch],
+                    )
+                lost = {row["entry_id"] for row in rows}
+                if lost:
+                    _log.warning("Postgres lost %d ends of reservations in a crash; they are written again", len(lost))
+                for step in batch:
+                    self._ended.popleft()
+                    if step.reservation.entry_id in lost:
+                        self._owe(step)
+
     def _write_counts(self) -> None:
-        with self._writing:
+        with self._background:
             while batch := [self._counts[n] for n in range(min(len(self._counts), COUNT_BATCH))]:
                 with self._db.direct() as tx:
                     tx.value(

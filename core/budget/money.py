@@ -13,7 +13,7 @@ from core.store.database import Database
 
 _log = logging.getLogger(__name__)
 
-CONNECTIONS = 3
+CONNECTIONS = 4
 """So that jobs which hold all others never delay a settlement."""
 
 

@@ -1,35 +1,38 @@
 -- The ledger's steps, one round trip each; they set the tenants themselves. A batch is of one provider.
 --
--- They commit without waiting for the disk, so that an account's row is locked for a moment only: whoever called waits for the
--- disk afterwards (`wait_for_disk`), together with everyone else, before it sends the call or tells the result.
+-- They commit without waiting for the disk, so that an account's row is locked for a moment only. Whoever reserved waits for the
+-- disk afterwards (`wait_for_disk`), together with everyone else, before the call is sent. An end is on disk before anything that
+-- is committed later, such as the job's result; should Postgres crash first, its process writes it again (core/budget/ledger.py).
 --
--- Locks are always taken in this order: the account (not when its money comes from slices), the tenant's row, the entry, the
--- slice, its account. Batches go by tenant. What still deadlocks wrote nothing and is run again.
+-- Locks are always taken in this order: the account (not when its money comes from slices), the tenant's row, its other rows,
+-- the entry, the slice, its account. Batches go by tenant. What still deadlocks wrote nothing and is run again.
 
 -- What calls of a class may use of a cap: the last tenth is left to reads.
 create or replace function budget_limit(p_cap bigint, p_reads boolean) returns bigint language sql immutable as $$
   select case when p_reads then p_cap else p_cap - (p_cap + 9) / 10 end
 $$;
 
--- A spender's row, locked; made when it is not there yet. A job's row begins with what its entries say.
-create or replace function budget_spender(p_tenant uuid, p_scope text, p_id uuid, p_provider text)
-returns budget_spenders language plpgsql as $$
-declare
-  v budget_spenders;
-begin
-  select * into v from budget_spenders s
-   where s.tenant_id = p_tenant and s.scope = p_scope and s.scope_id = p_id and s.provider = p_provider for update;
-  if found then return v; end if;
+-- Takes off again what was reserved for a call's spenders.
+create or replace function budget_undo(p_tenant uuid, p_store uuid, p_job uuid, p_provider text, p_reserved bigint)
+returns void language sql as $$
+  update budget_spenders s set reserved = s.reserved - p_reserved
+   where s.tenant_id = p_tenant and s.provider = p_provider
+     and (s.scope, s.scope_id) in (('tenant', p_tenant), ('store', p_store), ('job', p_job))
+$$;
+
+-- Makes the rows of a call's spenders that are not there yet. A job's begins with what its entries say.
+create or replace function budget_open(p_tenant uuid, p_store uuid, p_job uuid, p_provider text) returns void language sql as $$
+  insert into budget_spenders (tenant_id, scope, scope_id, provider)
+  select p_tenant, n.scope, n.id, p_provider from (values ('tenant', p_tenant), ('store', p_store)) as n (scope, id)
+   where n.id is not null
+  on conflict do nothing;
   insert into budget_spenders (tenant_id, scope, scope_id, provider, spent, reserved)
-  select p_tenant, p_scope, p_id, p_provider, coalesce(sum(e.cost), 0),
+  select p_tenant, 'job', p_job, p_provider, coalesce(sum(e.cost), 0),
          coalesce(sum(e.reserve) filter (where e.state = 'reserved'), 0)
     from budget_entries e
-   where p_scope = 'job' and e.tenant_id = p_tenant and e.job_id = p_id and e.provider = p_provider
+   where p_job is not null and e.tenant_id = p_tenant and e.job_id = p_job and e.provider = p_provider
+  having p_job is not null
   on conflict do nothing;
-  select * into v from budget_spenders s
-   where s.tenant_id = p_tenant and s.scope = p_scope and s.scope_id = p_id and s.provider = p_provider for update;
-  return v;
-end
 $$;
 
 -- Takes money out of this process's slice, which grows by a part of the cap when it is too small. Null: there is none.
@@ -48,6 +51,9 @@ begin
    where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads for update;
   v_missing := p_amount - (s.size - s.spent - s.reserved);
   if v_missing <= 0 then
+    -- What is in a slice is within the cap of its time: one that was lowered since, or reads in the last tenth, stop it too.
+    select * into a from budget_accounts c where c.provider = p_provider;
+    if a.spent + a.reserved + a.leased > budget_limit(a.cap, p_reads) then return null; end if;
     update budget_slices c set reserved = c.reserved + p_amount, used_at = now()
      where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads;
     return true;
@@ -74,13 +80,13 @@ create or replace function budget_reserve(p_owner uuid, p_provider text, p_part 
 returns table (entry_id uuid, outcome text, reads_only boolean) language plpgsql as $$
 declare
   c record;
+  s record;
   a budget_accounts;
-  t budget_spenders;
-  s budget_spenders;
-  j budget_spenders;
-  v_state text;
+  v_tenant uuid;
   v_reads boolean;
+  v_rows integer;
   v_job_cap bigint;
+  v_job_used bigint;
   v_used bigint;
   v_taken bigint := 0;
 begin
@@ -102,50 +108,79 @@ begin
     select * from unnest(p_entries, p_tenants, p_stores, p_jobs, p_stages, p_classes, p_reserves, p_inputs)
       with ordinality as u (entry, tenant, store, job, stage, class, reserve, input, n) order by u.tenant, u.n
   loop
-    perform set_config('muniment.tenant', c.tenant::text, true);
-    entry_id := c.entry; reads_only := false;
-    t := budget_spender(c.tenant, 'tenant', c.tenant, p_provider);
-    select e.state into v_state from budget_entries e where e.tenant_id = c.tenant and e.entry_id = c.entry;
-    if found then  -- the same request again
-      outcome := case when v_state = 'reserved' then 'reserved' else 'ended' end;
-      return next; continue;
+    if c.tenant is distinct from v_tenant then
+      v_tenant := c.tenant;
+      perform set_config('muniment.tenant', v_tenant::text, true);
+      if p_part > 0 then
+        perform from budget_spenders t
+          where t.tenant_id = v_tenant and t.scope = 'tenant' and t.scope_id = v_tenant and t.provider = p_provider for update;
+      end if;
     end if;
+    entry_id := c.entry; reads_only := false; outcome := null;
     v_reads := c.class = 'read';
-    s := null; j := null;
-    if c.store is not null then s := budget_spender(c.tenant, 'store', c.store, p_provider); end if;
-    v_job_cap := least(a.job_cap, t.job_cap);
-    if c.job is not null and v_job_cap is not null then
-      j := budget_spender(c.tenant, 'job', c.job, p_provider);
-    end if;
 
-    outcome := null;
-    if j.spent + j.reserved + c.reserve > v_job_cap then
-      outcome := 'job';
-    elsif s.spent + s.reserved + c.reserve > budget_limit(s.cap, v_reads) then
-      outcome := 'store'; reads_only := s.spent + s.reserved + c.reserve <= s.cap;
-    elsif t.spent + t.reserved + c.reserve > budget_limit(t.cap, v_reads) then
-      outcome := 'tenant'; reads_only := t.spent + t.reserved + c.reserve <= t.cap;
-    elsif p_part > 0 then
+    -- First it is added, then looked at; what finds no room is taken off again.
+    for attempt in 1 .. 2 loop
+      v_rows := 0; v_job_cap := a.job_cap; v_job_used := null; outcome := null; reads_only := false;
+      for s in
+        update budget_spenders b set reserved = b.reserved + c.reserve
+         where b.tenant_id = c.tenant and b.provider = p_provider
+           and (b.scope, b.scope_id) in (('tenant', c.tenant), ('store', c.store), ('job', c.job))
+        returning b.scope, b.cap, b.job_cap, b.spent + b.reserved as used
+      loop
+        v_rows := v_rows + 1;
+        if s.scope = 'job' then
+          v_job_used := s.used;
+        else
+          v_job_cap := least(v_job_cap, s.job_cap);
+          if s.used > budget_limit(s.cap, v_reads) and (outcome is null or s.scope = 'store') then
+            outcome := s.scope; reads_only := s.used <= s.cap;
+          end if;
+        end if;
+      end loop;
+      exit when v_rows >= 1 + (c.store is not null)::integer
+            and (v_job_used is not null or c.job is null or v_job_cap is null);
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      perform budget_open(c.tenant, c.store, case when v_job_cap is not null then c.job end, p_provider);
+    end loop;
+    if v_job_used > v_job_cap then
+      outcome := 'job'; reads_only := false;
+    end if;
+    if outcome is null and p_part > 0 then
       if budget_take_slice(p_owner, p_provider, v_reads, c.reserve, p_part) is null then
         select b.spent + b.reserved + b.leased into v_used from budget_accounts b where b.provider = p_provider;
         outcome := 'provider'; reads_only := v_used + c.reserve <= a.cap;
       end if;
-    else
-      v_used := a.spent + a.reserved + a.leased + v_taken;
-      if v_used + c.reserve > budget_limit(a.cap, v_reads) then
-        outcome := 'provider'; reads_only := v_used + c.reserve <= a.cap;
+    elsif outcome is null then
+      v_used := a.spent + a.reserved + a.leased + v_taken + c.reserve;
+      if v_used > budget_limit(a.cap, v_reads) then
+        outcome := 'provider'; reads_only := v_used <= a.cap;
       else
         v_taken := v_taken + c.reserve;
       end if;
     end if;
-    if outcome is not null then return next; continue; end if;
+    if outcome is not null then
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      return next; continue;
+    end if;
 
     insert into budget_entries (tenant_id, entry_id, provider, store_id, job_id, stage, call_class, state, reserve,
                                 input_estimate, owner, sliced)
     values (c.tenant, c.entry, p_provider, c.store, c.job, c.stage, c.class, 'reserved', c.reserve, c.input, p_owner,
-            p_part > 0);
-    perform budget_move(c.tenant, c.store, c.job, p_provider, 0, c.reserve);
+            p_part > 0)
+    on conflict do nothing;
     outcome := 'reserved';
+    if not found then  -- the same request again
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      if p_part > 0 then
+        update budget_slices b set reserved = b.reserved - c.reserve
+         where b.provider = p_provider and b.process_id = p_owner and b.reads = v_reads;
+      else
+        v_taken := v_taken - c.reserve;
+      end if;
+      select case when e.state = 'reserved' then 'reserved' else 'ended' end into outcome from budget_entries e
+       where e.tenant_id = c.tenant and e.entry_id = c.entry;
+    end if;
     return next;
   end loop;
   if v_taken > 0 then
@@ -154,18 +189,10 @@ begin
 end
 $$;
 
--- Adds to what a call's spenders have spent and reserved. A job without a row has no cap and needs none.
-create or replace function budget_move(p_tenant uuid, p_store uuid, p_job uuid, p_provider text, p_spent bigint,
-                                       p_reserved bigint)
-returns void language sql as $$
-  update budget_spenders s set spent = s.spent + p_spent, reserved = s.reserved + p_reserved
-   where s.tenant_id = p_tenant and s.provider = p_provider
-     and (s.scope, s.scope_id) in (('tenant', p_tenant), ('store', p_store), ('job', p_job))
-$$;
-
 create or replace function budget_add_usage(e budget_entries, p_calls integer, p_failed integer, p_cached integer,
                                             p_input bigint, p_output bigint, p_cost bigint)
-returns void language sql as $$
+returns void language plpgsql as $$
+begin
   insert into budget_usage as u (tenant_id, day, provider, store_id, stage, call_class, calls, failed, cached, input_tokens,
                                  output_tokens, cost)
   values (e.tenant_id, (e.created_at at time zone 'UTC')::date, e.provider,
@@ -173,7 +200,8 @@ returns void language sql as $$
           p_cached, p_input, p_output, p_cost)
   on conflict (tenant_id, day, provider, store_id, stage, call_class) do update
      set calls = u.calls + p_calls, failed = u.failed + p_failed, cached = u.cached + p_cached,
-         input_tokens = u.input_tokens + p_input, output_tokens = u.output_tokens + p_output, cost = u.cost + p_cost
+         input_tokens = u.input_tokens + p_input, output_tokens = u.output_tokens + p_output, cost = u.cost + p_cost;
+end
 $$;
 
 -- Ends reservations of one provider: `p_states` says how (settled, released, estimated); a cost is used of a settled one only.
@@ -185,6 +213,7 @@ returns table (entry_id uuid, outcome text) language plpgsql as $$
 declare
   c record;
   e budget_entries;
+  v_tenant uuid;
   v_cost bigint;
   v_new boolean;
   v_spent bigint := 0;
@@ -197,9 +226,15 @@ begin
     select * from unnest(p_entries, p_tenants, p_states, p_outcomes, p_costs, p_inputs, p_outputs)
       with ordinality as u (entry, tenant, state, outcome, cost, input, output, n) order by u.tenant, u.n
   loop
-    perform set_config('muniment.tenant', c.tenant::text, true);
+    if c.tenant is distinct from v_tenant then
+      v_tenant := c.tenant;
+      perform set_config('muniment.tenant', v_tenant::text, true);
+      if p_sliced then
+        perform from budget_spenders t
+          where t.tenant_id = v_tenant and t.scope = 'tenant' and t.scope_id = v_tenant and t.provider = p_provider for update;
+      end if;
+    end if;
     entry_id := c.entry;
-    perform budget_spender(c.tenant, 'tenant', c.tenant, p_provider);
     select * into e from budget_entries b where b.tenant_id = c.tenant and b.entry_id = c.entry for update;
     if not found then
       outcome := 'unknown';
@@ -213,8 +248,11 @@ begin
          set state = c.state, outcome = c.outcome, cost = v_cost, input_tokens = c.input, output_tokens = c.output,
              ended_at = coalesce(b.ended_at, now())
        where b.tenant_id = c.tenant and b.entry_id = c.entry;
-      perform budget_move(c.tenant, e.store_id, e.job_id, p_provider, v_cost - e.cost,
-                          case when v_new then -e.reserve else 0 end);
+      -- A job without a row has no cap and needs none.
+      update budget_spenders s
+         set spent = s.spent + v_cost - e.cost, reserved = s.reserved - case when v_new then e.reserve else 0 end
+       where s.tenant_id = c.tenant and s.provider = p_provider
+         and (s.scope, s.scope_id) in (('tenant', c.tenant), ('store', e.store_id), ('job', e.job_id));
       perform budget_add_usage(e, v_new::integer, (c.outcome <> 'ok')::integer - (not v_new)::integer, 0,
                                c.input - e.input_tokens, c.output - e.output_tokens, v_cost - e.cost);
       if e.sliced then
@@ -240,6 +278,21 @@ begin
     update budget_accounts a set spent = a.spent + v_spent, reserved = a.reserved - v_freed
      where a.provider = p_provider;
   end if;
+end
+$$;
+
+-- Which of these entries are still open: asked once the disk has all that was committed before, it says what was lost.
+create or replace function budget_unended(p_entries uuid[], p_tenants uuid[]) returns setof uuid language plpgsql as $$
+declare
+  v_tenant uuid;
+begin
+  for v_tenant in select distinct u.tenant from unnest(p_tenants) as u (tenant) loop
+    perform set_config('muniment.tenant', v_tenant::text, true);
+    return query
+    select e.entry_id from unnest(p_entries, p_tenants) as u (entry, tenant)
+      join budget_entries e on e.tenant_id = v_tenant and e.entry_id = u.entry
+     where u.tenant = v_tenant and e.state = 'reserved';
+  end loop;
 end
 $$;
 

@@ -23,6 +23,9 @@ select budget_count(:entries::uuid[], :tenants::uuid[], :providers::text[], :sto
 -- Its commit is on disk only after everything that this session has committed before it.
 select pg_logical_emit_message(true, 'muniment', '') is not null as done;
 
+-- name: budget_unended(entries, tenants)
+select budget_unended(:entries::uuid[], :tenants::uuid[]) as entry_id;
+
 -- name: return_slices(owner, idle)
 select budget_return_slices(:owner::uuid, make_interval(secs => :idle)) as returned;
 
