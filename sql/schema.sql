@@ -177,8 +177,9 @@ WITH (fillfactor='90', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_
 ALTER TABLE ONLY public.budget_entries FORCE ROW LEVEL SECURITY;
 
 CREATE FUNCTION public.budget_add_usage(e public.budget_entries, p_calls integer, p_failed integer, p_cached integer, p_input bigint, p_output bigint, p_cost bigint) RETURNS void
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $$
+begin
   insert into budget_usage as u (tenant_id, day, provider, store_id, stage, call_class, calls, failed, cached, input_tokens,
                                  output_tokens, cost)
   values (e.tenant_id, (e.created_at at time zone 'UTC')::date, e.provider,
@@ -186,7 +187,8 @@ CREATE FUNCTION public.budget_add_usage(e public.budget_entries, p_calls integer
           p_cached, p_input, p_output, p_cost)
   on conflict (tenant_id, day, provider, store_id, stage, call_class) do update
      set calls = u.calls + p_calls, failed = u.failed + p_failed, cached = u.cached + p_cached,
-         input_tokens = u.input_tokens + p_input, output_tokens = u.output_tokens + p_output, cost = u.cost + p_cost
+         input_tokens = u.input_tokens + p_input, output_tokens = u.output_tokens + p_output, cost = u.cost + p_cost;
+end
 $$;
 
 CREATE FUNCTION public.budget_count(p_entries uuid[], p_tenants uuid[], p_providers text[], p_stores uuid[], p_jobs uuid[], p_stages text[], p_classes text[], p_outcomes text[], p_inputs bigint[], p_outputs bigint[]) RETURNS void
@@ -222,6 +224,7 @@ CREATE FUNCTION public.budget_finish(p_provider text, p_sliced boolean, p_entrie
 declare
   c record;
   e budget_entries;
+  v_tenant uuid;
   v_cost bigint;
   v_new boolean;
   v_spent bigint := 0;
@@ -234,9 +237,15 @@ begin
     select * from unnest(p_entries, p_tenants, p_states, p_outcomes, p_costs, p_inputs, p_outputs)
       with ordinality as u (entry, tenant, state, outcome, cost, input, output, n) order by u.tenant, u.n
   loop
-    perform set_config('muniment.tenant', c.tenant::text, true);
+    if c.tenant is distinct from v_tenant then
+      v_tenant := c.tenant;
+      perform set_config('muniment.tenant', v_tenant::text, true);
+      if p_sliced then
+        perform from budget_spenders t
+          where t.tenant_id = v_tenant and t.scope = 'tenant' and t.scope_id = v_tenant and t.provider = p_provider for update;
+      end if;
+    end if;
     entry_id := c.entry;
-    perform budget_spender(c.tenant, 'tenant', c.tenant, p_provider);
     select * into e from budget_entries b where b.tenant_id = c.tenant and b.entry_id = c.entry for update;
     if not found then
       outcome := 'unknown';
@@ -250,8 +259,11 @@ begin
          set state = c.state, outcome = c.outcome, cost = v_cost, input_tokens = c.input, output_tokens = c.output,
              ended_at = coalesce(b.ended_at, now())
        where b.tenant_id = c.tenant and b.entry_id = c.entry;
-      perform budget_move(c.tenant, e.store_id, e.job_id, p_provider, v_cost - e.cost,
-                          case when v_new then -e.reserve else 0 end);
+      -- A job without a row has no cap and needs none.
+      update budget_spenders s
+         set spent = s.spent + v_cost - e.cost, reserved = s.reserved - case when v_new then e.reserve else 0 end
+       where s.tenant_id = c.tenant and s.provider = p_provider
+         and (s.scope, s.scope_id) in (('tenant', c.tenant), ('store', e.store_id), ('job', e.job_id));
       perform budget_add_usage(e, v_new::integer, (c.outcome <> 'ok')::integer - (not v_new)::integer, 0,
                                c.input - e.input_tokens, c.output - e.output_tokens, v_cost - e.cost);
       if e.sliced then
@@ -286,12 +298,20 @@ CREATE FUNCTION public.budget_limit(p_cap bigint, p_reads boolean) RETURNS bigin
   select case when p_reads then p_cap else p_cap - (p_cap + 9) / 10 end
 $$;
 
-CREATE FUNCTION public.budget_move(p_tenant uuid, p_store uuid, p_job uuid, p_provider text, p_spent bigint, p_reserved bigint) RETURNS void
+CREATE FUNCTION public.budget_open(p_tenant uuid, p_store uuid, p_job uuid, p_provider text) RETURNS void
     LANGUAGE sql
     AS $$
-  update budget_spenders s set spent = s.spent + p_spent, reserved = s.reserved + p_reserved
-   where s.tenant_id = p_tenant and s.provider = p_provider
-     and (s.scope, s.scope_id) in (('tenant', p_tenant), ('store', p_store), ('job', p_job))
+  insert into budget_spenders (tenant_id, scope, scope_id, provider)
+  select p_tenant, n.scope, n.id, p_provider from (values ('tenant', p_tenant), ('store', p_store)) as n (scope, id)
+   where n.id is not null
+  on conflict do nothing;
+  insert into budget_spenders (tenant_id, scope, scope_id, provider, spent, reserved)
+  select p_tenant, 'job', p_job, p_provider, coalesce(sum(e.cost), 0),
+         coalesce(sum(e.reserve) filter (where e.state = 'reserved'), 0)
+    from budget_entries e
+   where p_job is not null and e.tenant_id = p_tenant and e.job_id = p_job and e.provider = p_provider
+  having p_job is not null
+  on conflict do nothing;
 $$;
 
 CREATE FUNCTION public.budget_reserve(p_owner uuid, p_provider text, p_part double precision, p_entries uuid[], p_tenants uuid[], p_stores uuid[], p_jobs uuid[], p_stages text[], p_classes text[], p_reserves bigint[], p_inputs bigint[]) RETURNS TABLE(entry_id uuid, outcome text, reads_only boolean)
@@ -299,13 +319,13 @@ CREATE FUNCTION public.budget_reserve(p_owner uuid, p_provider text, p_part doub
     AS $$
 declare
   c record;
+  s record;
   a budget_accounts;
-  t budget_spenders;
-  s budget_spenders;
-  j budget_spenders;
-  v_state text;
+  v_tenant uuid;
   v_reads boolean;
+  v_rows integer;
   v_job_cap bigint;
+  v_job_used bigint;
   v_used bigint;
   v_taken bigint := 0;
 begin
@@ -327,50 +347,79 @@ begin
     select * from unnest(p_entries, p_tenants, p_stores, p_jobs, p_stages, p_classes, p_reserves, p_inputs)
       with ordinality as u (entry, tenant, store, job, stage, class, reserve, input, n) order by u.tenant, u.n
   loop
-    perform set_config('muniment.tenant', c.tenant::text, true);
-    entry_id := c.entry; reads_only := false;
-    t := budget_spender(c.tenant, 'tenant', c.tenant, p_provider);
-    select e.state into v_state from budget_entries e where e.tenant_id = c.tenant and e.entry_id = c.entry;
-    if found then  -- the same request again
-      outcome := case when v_state = 'reserved' then 'reserved' else 'ended' end;
-      return next; continue;
+    if c.tenant is distinct from v_tenant then
+      v_tenant := c.tenant;
+      perform set_config('muniment.tenant', v_tenant::text, true);
+      if p_part > 0 then
+        perform from budget_spenders t
+          where t.tenant_id = v_tenant and t.scope = 'tenant' and t.scope_id = v_tenant and t.provider = p_provider for update;
+      end if;
     end if;
+    entry_id := c.entry; reads_only := false; outcome := null;
     v_reads := c.class = 'read';
-    s := null; j := null;
-    if c.store is not null then s := budget_spender(c.tenant, 'store', c.store, p_provider); end if;
-    v_job_cap := least(a.job_cap, t.job_cap);
-    if c.job is not null and v_job_cap is not null then
-      j := budget_spender(c.tenant, 'job', c.job, p_provider);
-    end if;
 
-    outcome := null;
-    if j.spent + j.reserved + c.reserve > v_job_cap then
-      outcome := 'job';
-    elsif s.spent + s.reserved + c.reserve > budget_limit(s.cap, v_reads) then
-      outcome := 'store'; reads_only := s.spent + s.reserved + c.reserve <= s.cap;
-    elsif t.spent + t.reserved + c.reserve > budget_limit(t.cap, v_reads) then
-      outcome := 'tenant'; reads_only := t.spent + t.reserved + c.reserve <= t.cap;
-    elsif p_part > 0 then
+    -- First it is added, then looked at; what finds no room is taken off again.
+    for attempt in 1 .. 2 loop
+      v_rows := 0; v_job_cap := a.job_cap; v_job_used := null; outcome := null; reads_only := false;
+      for s in
+        update budget_spenders b set reserved = b.reserved + c.reserve
+         where b.tenant_id = c.tenant and b.provider = p_provider
+           and (b.scope, b.scope_id) in (('tenant', c.tenant), ('store', c.store), ('job', c.job))
+        returning b.scope, b.cap, b.job_cap, b.spent + b.reserved as used
+      loop
+        v_rows := v_rows + 1;
+        if s.scope = 'job' then
+          v_job_used := s.used;
+        else
+          v_job_cap := least(v_job_cap, s.job_cap);
+          if s.used > budget_limit(s.cap, v_reads) and (outcome is null or s.scope = 'store') then
+            outcome := s.scope; reads_only := s.used <= s.cap;
+          end if;
+        end if;
+      end loop;
+      exit when v_rows >= 1 + (c.store is not null)::integer
+            and (v_job_used is not null or c.job is null or v_job_cap is null);
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      perform budget_open(c.tenant, c.store, case when v_job_cap is not null then c.job end, p_provider);
+    end loop;
+    if v_job_used > v_job_cap then
+      outcome := 'job'; reads_only := false;
+    end if;
+    if outcome is null and p_part > 0 then
       if budget_take_slice(p_owner, p_provider, v_reads, c.reserve, p_part) is null then
         select b.spent + b.reserved + b.leased into v_used from budget_accounts b where b.provider = p_provider;
         outcome := 'provider'; reads_only := v_used + c.reserve <= a.cap;
       end if;
-    else
-      v_used := a.spent + a.reserved + a.leased + v_taken;
-      if v_used + c.reserve > budget_limit(a.cap, v_reads) then
-        outcome := 'provider'; reads_only := v_used + c.reserve <= a.cap;
+    elsif outcome is null then
+      v_used := a.spent + a.reserved + a.leased + v_taken + c.reserve;
+      if v_used > budget_limit(a.cap, v_reads) then
+        outcome := 'provider'; reads_only := v_used <= a.cap;
       else
         v_taken := v_taken + c.reserve;
       end if;
     end if;
-    if outcome is not null then return next; continue; end if;
+    if outcome is not null then
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      return next; continue;
+    end if;
 
     insert into budget_entries (tenant_id, entry_id, provider, store_id, job_id, stage, call_class, state, reserve,
                                 input_estimate, owner, sliced)
     values (c.tenant, c.entry, p_provider, c.store, c.job, c.stage, c.class, 'reserved', c.reserve, c.input, p_owner,
-            p_part > 0);
-    perform budget_move(c.tenant, c.store, c.job, p_provider, 0, c.reserve);
+            p_part > 0)
+    on conflict do nothing;
     outcome := 'reserved';
+    if not found then  -- the same request again
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      if p_part > 0 then
+        update budget_slices b set reserved = b.reserved - c.reserve
+         where b.provider = p_provider and b.process_id = p_owner and b.reads = v_reads;
+      else
+        v_taken := v_taken - c.reserve;
+      end if;
+      select case when e.state = 'reserved' then 'reserved' else 'ended' end into outcome from budget_entries e
+       where e.tenant_id = c.tenant and e.entry_id = c.entry;
+    end if;
     return next;
   end loop;
   if v_taken > 0 then
@@ -446,41 +495,6 @@ begin
 end
 $$;
 
-CREATE TABLE public.budget_spenders (
-    tenant_id uuid NOT NULL,
-    scope text NOT NULL,
-    scope_id uuid NOT NULL,
-    provider text NOT NULL,
-    cap bigint,
-    job_cap bigint,
-    spent bigint DEFAULT 0 NOT NULL,
-    reserved bigint DEFAULT 0 NOT NULL
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY public.budget_spenders FORCE ROW LEVEL SECURITY;
-
-CREATE FUNCTION public.budget_spender(p_tenant uuid, p_scope text, p_id uuid, p_provider text) RETURNS public.budget_spenders
-    LANGUAGE plpgsql
-    AS $$
-declare
-  v budget_spenders;
-begin
-  select * into v from budget_spenders s
-   where s.tenant_id = p_tenant and s.scope = p_scope and s.scope_id = p_id and s.provider = p_provider for update;
-  if found then return v; end if;
-  insert into budget_spenders (tenant_id, scope, scope_id, provider, spent, reserved)
-  select p_tenant, p_scope, p_id, p_provider, coalesce(sum(e.cost), 0),
-         coalesce(sum(e.reserve) filter (where e.state = 'reserved'), 0)
-    from budget_entries e
-   where p_scope = 'job' and e.tenant_id = p_tenant and e.job_id = p_id and e.provider = p_provider
-  on conflict do nothing;
-  select * into v from budget_spenders s
-   where s.tenant_id = p_tenant and s.scope = p_scope and s.scope_id = p_id and s.provider = p_provider for update;
-  return v;
-end
-$$;
-
 CREATE FUNCTION public.budget_take_slice(p_owner uuid, p_provider text, p_reads boolean, p_amount bigint, p_part double precision) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -496,6 +510,9 @@ begin
    where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads for update;
   v_missing := p_amount - (s.size - s.spent - s.reserved);
   if v_missing <= 0 then
+    -- What is in a slice is within the cap of its time: one that was lowered since, or reads in the last tenth, stop it too.
+    select * into a from budget_accounts c where c.provider = p_provider;
+    if a.spent + a.reserved + a.leased > budget_limit(a.cap, p_reads) then return null; end if;
     update budget_slices c set reserved = c.reserved + p_amount, used_at = now()
      where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads;
     return true;
@@ -511,6 +528,30 @@ begin
      set size = c.size - s.spent + v_more, spent = 0, reserved = c.reserved + p_amount, used_at = now()
    where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads;
   return true;
+end
+$$;
+
+CREATE FUNCTION public.budget_undo(p_tenant uuid, p_store uuid, p_job uuid, p_provider text, p_reserved bigint) RETURNS void
+    LANGUAGE sql
+    AS $$
+  update budget_spenders s set reserved = s.reserved - p_reserved
+   where s.tenant_id = p_tenant and s.provider = p_provider
+     and (s.scope, s.scope_id) in (('tenant', p_tenant), ('store', p_store), ('job', p_job))
+$$;
+
+CREATE FUNCTION public.budget_unended(p_entries uuid[], p_tenants uuid[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_tenant uuid;
+begin
+  for v_tenant in select distinct u.tenant from unnest(p_tenants) as u (tenant) loop
+    perform set_config('muniment.tenant', v_tenant::text, true);
+    return query
+    select e.entry_id from unnest(p_entries, p_tenants) as u (entry, tenant)
+      join budget_entries e on e.tenant_id = v_tenant and e.entry_id = u.entry
+     where u.tenant = v_tenant and e.state = 'reserved';
+  end loop;
 end
 $$;
 
@@ -1296,6 +1337,20 @@ CREATE TABLE public.budget_slices (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE public.budget_spenders (
+    tenant_id uuid NOT NULL,
+    scope text NOT NULL,
+    scope_id uuid NOT NULL,
+    provider text NOT NULL,
+    cap bigint,
+    job_cap bigint,
+    spent bigint DEFAULT 0 NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY public.budget_spenders FORCE ROW LEVEL SECURITY;
+
 CREATE VIEW public.budget_totals AS
 SELECT
     NULL::text AS provider,
@@ -1865,9 +1920,6 @@ ALTER TABLE ONLY public.budget_slices
     ADD CONSTRAINT budget_slices_provider_fkey FOREIGN KEY (provider) REFERENCES public.budget_accounts(provider);
 
 ALTER TABLE ONLY public.model_grants
-    ADD CONSTRAINT model_grants_name_fkey FOREIGN KEY (name) REFERENCES public.model_profiles(name) ON DELETE CASCADE;
-
-ALTER TABLE ONLY public.model_grants
     ADD CONSTRAINT model_grants_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES public.tenants(tenant_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.stores
@@ -2028,9 +2080,6 @@ GRANT ALL ON FUNCTION public.authenticate(p_key_hash bytea) TO muniment_relay;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_entries TO muniment_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_entries TO muniment_relay;
 
-GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_spenders TO muniment_app;
-GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_spenders TO muniment_relay;
-
 GRANT SELECT ON TABLE public.api_keys TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.api_keys TO muniment_relay;
 
@@ -2050,6 +2099,9 @@ GRANT SELECT,UPDATE ON TABLE public.budget_accounts TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budget_slices TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budget_slices TO muniment_relay;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_spenders TO muniment_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_spenders TO muniment_relay;
 
 GRANT SELECT ON TABLE public.budget_totals TO muniment_exporter;
 GRANT SELECT ON TABLE public.budget_totals TO muniment_relay;

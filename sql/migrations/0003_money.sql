@@ -174,7 +174,7 @@ create table model_profiles (
 
 create table model_grants (
   tenant_id uuid not null references tenants on delete cascade,
-  name text not null references model_profiles on delete cascade,
+  name text not null,                        -- of a profile: goes with it
   primary key (tenant_id, name)
 );
 

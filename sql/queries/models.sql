@@ -56,6 +56,8 @@ select p.name, p.definition, p.for_all, p.created_at, p.updated_at,
   from model_profiles p where p.name = :profile;
 
 -- name: delete_profile(profile)!
+with granted as (
+  delete from model_grants where name = :profile)
 delete from model_profiles where name = :profile;
 
 -- name: profile_users(profile, limit)

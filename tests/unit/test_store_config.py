@@ -8,6 +8,7 @@ import rfc8785
 
 from core.errors import InvalidRequest
 from core.models import builtin
+from core.models.catalogue import Named
 from core.models.embedding import Profile
 from core.models.profiles import ModelProfile
 from core.tenants.config import FLAGS, LAYERED, ROUTES, effective, parse_config, policy_hash
@@ -161,15 +162,19 @@ PROFILES: dict[str, Any] = {
 }
 
 
+def granted(named: Named) -> Any:
+    return PROFILES.get(str(named))
+
+
 def test_a_granted_profile_may_be_named_where_it_can_do_the_work() -> None:
     named = {"planner": "writer", "judge": "jev", "consolidator": "writer", "embedding": "nomic"}
-    settled = effective(parse_config(named, find=PROFILES.get))
+    settled = effective(parse_config(named, find=granted))
     assert {role: settled[role] for role in named} == named
-    assert effective(parse_config(settled, find=PROFILES.get)) == settled
-    assert effective(parse_config({"judge": "writer"}, find=PROFILES.get))["judge"] == "writer"  # it can stand in
+    assert effective(parse_config(settled, find=granted)) == settled
+    assert effective(parse_config({"judge": "writer"}, find=granted))["judge"] == "writer"  # it can stand in
     for role, name in (("planner", "jev"), ("consolidator", "jev"), ("judge", "nomic"), ("embedding", "jev")):
         with pytest.raises(InvalidRequest, match=r"must be|must complete") as refused:
-            parse_config({role: name}, find=PROFILES.get)
+            parse_config({role: name}, find=granted)
         assert refused.value.fields[0].field == role
 
 
