@@ -14,6 +14,8 @@ _SECRETS = (
     (re.compile(r"\bmun_[A-Za-z0-9_-]{8,}"), "mun_…"),
 )
 _LEVEL = 8
+_TALKATIVE = ("httpx", "httpcore")
+"""They log what an endpoint answers, down to the words after its status; and it may answer with the key it was sent."""
 
 
 def configure(form: str, level: int = logging.INFO) -> None:
@@ -39,6 +41,8 @@ def configure(form: str, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
 
 

@@ -217,7 +217,8 @@ class Provider:
             return False
         more = "".join(f"{name}: {value}\r\n" for name, value in step.headers.items())
         named = f"x-typesafe-request-id: fake-{row.number}\r\nx-request-id: fake-{row.number}\r\n"
-        head = f"HTTP/1.1 {status} Fake\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{named}{more}\r\n"
+        shape = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        head = f"HTTP/1.1 {status} {step.reason}\r\n{shape}{named}{more}\r\n"
         if step.cut:
             row.outcome = "cut"
             writer.write(head.encode("latin-1") + body[: len(body) // 2])

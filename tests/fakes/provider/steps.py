@@ -15,6 +15,8 @@ class Step:
     """Fields left out: an ordinary reply. Seconds; all fields may come from JSON."""
 
     status: int = 200
+    reason: str = "Fake"
+    """The words after the status."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: str | None = None
     """The whole body, instead of the ordinary one; then nothing is metered."""
