@@ -12,11 +12,12 @@ from api.answers import Waiter
 from api.auth import Authenticator
 from api.limits import BodyLimits
 from api.metrics import Metrics, Observe
-from api.routes import admin, health, imports, jobs, memories, reads, records, stores
+from api.routes import admin, budgets, health, imports, jobs, memories, reads, records, stores
 from api.services import DATABASE_CONNECTIONS, OPERATOR_CONNECTIONS, RESERVED_CONNECTIONS, Services
 from core.faults import Faults
 from core.jobs.kinds import kinds
 from core.jobs.model import Kind
+from core.models.catalogue import Profiles
 from core.settings import Settings
 from core.store.database import Database
 from core.store.roles import check_app_role
@@ -31,7 +32,7 @@ Every route below `/v1` needs a key: `Authorization: Bearer mun_…`. What takes
 the job, or with the result if `Prefer: wait=N` is sent and the job ends in time. Every error is a problem (RFC 9457) whose
 `type` is a page that says what to do."""
 
-ROUTERS = (memories, reads, records, jobs, stores, imports, admin)
+ROUTERS = (memories, reads, records, jobs, stores, imports, budgets, admin)
 
 
 def create_app(
@@ -80,6 +81,7 @@ def _services(settings: Settings, faults: Faults, more_kinds: dict[str, Kind]) -
         waiter=Waiter(db, redis_url),
         authenticator=Authenticator(partial(authenticate, db), settings.auth_cache_seconds),
         backlogs=Backlogs(db),
+        profiles=Profiles(db, settings),
         kinds=kinds(settings) | more_kinds,
         metrics=Metrics(),
     )

@@ -48,6 +48,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "The tenant has used up a quota: queued jobs, queued bytes, stored bytes or requests a second.",
         "Wait as long as `Retry-After` says, or ask the operator for more.",
     ),
+    "budget-spent": (
+        "A spending limit is used up: the operator's for this provider, or a lower one of the tenant, the store or the job.",
+        "See `GET /v1/budgets`. Ask the operator to raise the limit; background work then goes on by itself.",
+    ),
     "job-failed": (
         "The job used up its attempts, or met an error that nobody foresaw.",
         "Look at `GET /v1/jobs/{id}`; a dead job can be retried. Tell the operator if it happens again.",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # those modules read services from a request, so they import 
     from api.auth import Authenticator
     from api.metrics import Metrics
     from core.jobs.model import Kind
+    from core.models.catalogue import Profiles
     from core.settings import Settings
     from core.store.database import Database
     from core.tenants.quotas import Backlogs
@@ -37,6 +38,7 @@ class Services:
     waiter: Waiter
     authenticator: Authenticator
     backlogs: Backlogs
+    profiles: Profiles
     kinds: dict[str, Kind]
     metrics: Metrics
 

@@ -13,8 +13,10 @@ MunimentError                slug                 status
 ├── PreconditionFailed       precondition-failed  412
 ├── TooLarge                 too-large            413
 ├── QuotaExceeded            quota                429
+├── BudgetSpent              budget-spent         402
 ├── JobFailed                job-failed           500
 ├── ReadOnly                 read-only            503
+├── ModelUnavailable         model-unavailable    503   (`retryable` says whether another try may do better)
 ├── Unavailable              unavailable          503   (transient: worth another try)
 │   └── Deadlocked           unavailable          503   (nothing was written: run it again)
 ├── DeadlineExceeded         deadline-exceeded    504
@@ -134,6 +136,20 @@ class QuotaExceeded(MunimentError):
     slug, title, status = "quota", "A quota is used up", 429
 
 
+class BudgetSpent(MunimentError):
+    """A spending limit is used up: nothing was sent. `cap`: whose, one of provider, tenant, store, job.
+
+    `reads_only`: what is left of it is kept for reads."""
+
+    slug, title, status = "budget-spent", "A budget is spent", 402
+
+    def __init__(self, detail: str = "", *, provider: str = "", cap: str = "", reads_only: bool = False) -> None:
+        super().__init__(detail)
+        self.provider = provider
+        self.cap = cap
+        self.reads_only = reads_only
+
+
 class JobFailed(MunimentError):
     slug, title, status = "job-failed", "The job failed", 500
 
@@ -149,6 +165,13 @@ class Unavailable(MunimentError):
 
 class Deadlocked(Unavailable):
     """Postgres ended this transaction so that another could go on: nothing was written, and it may be run again at once."""
+
+
+class ModelUnavailable(MunimentError):
+    """A model could not be asked, or gave nothing of use. `retry_after`: its own wish, in seconds."""
+
+    slug, title, status = "model-unavailable", "A model is unavailable", 503
+    retryable = True
 
 
 class DeadlineExceeded(MunimentError):
@@ -175,8 +198,10 @@ PROBLEMS: tuple[type[MunimentError], ...] = (
     PreconditionFailed,
     TooLarge,
     QuotaExceeded,
+    BudgetSpent,
     JobFailed,
     ReadOnly,
+    ModelUnavailable,
     Unavailable,
     DeadlineExceeded,
 )

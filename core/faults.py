@@ -23,6 +23,7 @@ POINTS = frozenset(
         "relay.picked", "relay.sent", "relay.swept", "relay.resend",
         "import.split", "import.children",
         "index.copied", "index.before",
+        "budget.reserve", "budget.reserved", "budget.settle", "budget.settled",
     }
 )  # fmt: skip
 

@@ -4,12 +4,13 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from core.budget.model import parse_caps
 from core.errors import MunimentError
 from core.wording import plain
 
@@ -45,6 +46,17 @@ class Settings(BaseSettings):
     prepare: bool = True
     log: str = Field(default="json", pattern="^(json|text)$")
 
+    models: Path | None = None
+    """A JSON file of model and embedding profiles: `{name: {…profile, "grants": "*" or [tenant ids]}}`."""
+    model_key_envs: str = ""
+    """The environment variables, separated by commas, that profiles may name as their `keyEnv`."""
+    inline_models: bool = False
+    """Whether stores may describe models in place of naming a profile; `muniment up` sets it, for one person's machine."""
+    model_inflight_read: int = Field(default=256, ge=1, le=100_000)
+    """Calls in flight with one provider, of the whole fleet, by their class."""
+    model_inflight_flush: int = Field(default=32, ge=1, le=100_000)
+    model_inflight_consolidation: int = Field(default=64, ge=1, le=100_000)
+
     pool_size: int = Field(default=0, ge=0, le=200)
     """Connections of one process; 0: as many as it has threads, at most 16."""
     accept_group: int = Field(default=64, ge=1, le=1000)
@@ -74,6 +86,13 @@ class Settings(BaseSettings):
     vector_cache_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
     """The same of all stores' vectors. A store that is larger is read from Postgres for each search: give it room."""
 
+    budgets: Annotated[dict[str, int], NoDecode, BeforeValidator(parse_caps)] = {}
+    """Caps of the providers, as JSON in whole units: `{"jev": 10, "deepseek": 60}`. Written over the stored ones at start."""
+    budget_slice: float = Field(default=0.0, ge=0, le=0.5)
+    """Which part of a cap a process leases at once; 0: every reservation asks the account itself."""
+    budget_retry_seconds: float = Field(default=60.0, ge=1, le=86_400)
+    """After this long a job that waits for money is tried again; one that the operator's raise of a cap wakes, at once."""
+
     keep_payload_hours: float = Field(default=24.0, gt=0)
     keep_read_hours: float = Field(default=1.0, gt=0)
     keep_job_days: float = Field(default=30.0, gt=0)
@@ -81,6 +100,8 @@ class Settings(BaseSettings):
     keep_upload_hours: float = Field(default=24.0, gt=0)
 
     exporter_bind: str = "127.0.0.1:9420"
+    rehearsal_bind: str = "127.0.0.1:9430"
+    """Where `muniment rehearsal` listens: rules in the place of models, for the embedded stack."""
     metrics_bind: str = ""
     """A worker's own /metrics, /healthz and /readyz; empty: none."""
     faults: str = ""
@@ -104,6 +125,34 @@ class Settings(BaseSettings):
             cure = "see deploy/docs/operations.md, or start `muniment up` here"
             raise SettingsError(f"{PREFIX}{name.upper()} is not set: {cure}")
         return text
+
+    @property
+    def key_envs(self) -> frozenset[str]:
+        """The variables that a profile's `keyEnv` may name."""
+        return frozenset(name.strip() for name in self.model_key_envs.split(",") if name.strip())
+
+    def model_key(self, name: str) -> str:
+        """The key in the environment variable `name`, read when it is used and kept nowhere.
+
+        Raises SettingsError when operators did not list it, or it is not set; never repeats its value."""
+        if name not in self.key_envs:
+            raise SettingsError(f"{name} is not listed in {PREFIX}MODEL_KEY_ENVS")
+        key = os.environ.get(name, "")
+        if not key:
+            raise SettingsError(f"the environment variable {name} is not set, and a model profile names it")
+        if not key.isascii() or not key.isprintable() or key != key.strip():
+            raise SettingsError(f"the environment variable {name} holds what no key can hold")
+        return key
+
+    def of_models(self) -> dict[str, str]:
+        """What the environment says of models and money, for the processes of `muniment up`."""
+        names = ("model_key_envs", "model_inflight_read", "model_inflight_flush", "model_inflight_consolidation")
+        given = {name: str(getattr(self, name)) for name in names if name in self.model_fields_set}
+        if self.models is not None:
+            given["models"] = str(self.models.absolute())
+        if self.allow_model_cache:
+            given["allow_model_cache"] = "1"
+        return given
 
     @property
     def direct_url(self) -> str:

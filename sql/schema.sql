@@ -82,6 +82,20 @@ begin
 end
 $$;
 
+CREATE FUNCTION public.add_calls(p_circuits text[], p_calls integer[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+  delete from circuit_counts
+   where (circuit, moment) in (
+     select o.circuit, o.moment from circuit_counts o
+      where o.moment < floor(extract(epoch from now()) * 10) - 1200
+      order by o.circuit, o.moment limit 1000 for update skip locked);
+  insert into circuit_counts as c (circuit, moment, calls)
+  select n.circuit, floor(extract(epoch from now()) * 10), n.calls
+    from unnest(p_circuits, p_calls) as n (circuit, calls) order by n.circuit
+  on conflict (circuit, moment) do update set calls = c.calls + excluded.calls
+$$;
+
 CREATE FUNCTION public.add_children(p_tenant uuid, p_parent uuid, p_token uuid, p_jobs uuid[], p_kind text, p_queue text, p_payloads text[], p_keep_seconds integer, p_max_attempts smallint, p_total bigint, p_unit text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -116,6 +130,432 @@ CREATE FUNCTION public.authenticate(p_key_hash bytea) RETURNS TABLE(tenant_id uu
   select null, o.key_id, array['operator'], null, null, null, null, null, null
     from public.operator_keys o
    where o.key_hash = p_key_hash and o.revoked_at is null and (o.expires_at is null or o.expires_at > now())
+$$;
+
+CREATE FUNCTION public.breaker_failed(p_circuit text, p_threshold integer, p_open interval) RETURNS TABLE(failures integer, open_left double precision)
+    LANGUAGE sql
+    AS $$
+  insert into breakers as b (circuit, failures, open_until)
+  values (p_circuit, 1, case when p_threshold <= 1 then now() + p_open end)
+  on conflict (circuit) do update
+     set failures = b.failures + 1,
+         open_until = case when b.failures + 1 < p_threshold then null
+                           when b.open_until > now() then b.open_until
+                           else now() + p_open end
+  returning b.failures, extract(epoch from b.open_until - now())::double precision
+$$;
+
+CREATE FUNCTION public.breaker_trial(p_circuit text, p_holder text, p_trial interval) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+  with tried as (
+    update breakers set trial_until = now() + p_trial, holder = p_holder
+     where circuit = p_circuit and open_until <= now() and (trial_until is null or trial_until <= now())
+    returning circuit)
+  select exists (select from tried)
+$$;
+
+CREATE TABLE public.budget_entries (
+    tenant_id uuid NOT NULL,
+    entry_id uuid NOT NULL,
+    provider text NOT NULL,
+    store_id uuid,
+    job_id uuid,
+    stage text NOT NULL,
+    call_class text NOT NULL,
+    state text NOT NULL,
+    outcome text,
+    reserve bigint DEFAULT 0 NOT NULL,
+    input_estimate bigint DEFAULT 0 NOT NULL,
+    cost bigint DEFAULT 0 NOT NULL,
+    input_tokens bigint DEFAULT 0 NOT NULL,
+    output_tokens bigint DEFAULT 0 NOT NULL,
+    owner uuid,
+    sliced boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    ended_at timestamp with time zone
+)
+WITH (fillfactor='90', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY public.budget_entries FORCE ROW LEVEL SECURITY;
+
+CREATE FUNCTION public.budget_add_usage(e public.budget_entries, p_calls integer, p_failed integer, p_cached integer, p_input bigint, p_output bigint, p_cost bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into budget_usage as u (tenant_id, day, provider, store_id, stage, call_class, calls, failed, cached, input_tokens,
+                                 output_tokens, cost)
+  values (e.tenant_id, (e.created_at at time zone 'UTC')::date, e.provider,
+          coalesce(e.store_id, '00000000-0000-0000-0000-000000000000'), e.stage, e.call_class, p_calls, p_failed,
+          p_cached, p_input, p_output, p_cost)
+  on conflict (tenant_id, day, provider, store_id, stage, call_class) do update
+     set calls = u.calls + p_calls, failed = u.failed + p_failed, cached = u.cached + p_cached,
+         input_tokens = u.input_tokens + p_input, output_tokens = u.output_tokens + p_output, cost = u.cost + p_cost;
+end
+$$;
+
+CREATE FUNCTION public.budget_count(p_entries uuid[], p_tenants uuid[], p_providers text[], p_stores uuid[], p_jobs uuid[], p_stages text[], p_classes text[], p_outcomes text[], p_inputs bigint[], p_outputs bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  c record;
+  e budget_entries;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  for c in
+    select * from unnest(p_entries, p_tenants, p_providers, p_stores, p_jobs, p_stages, p_classes, p_outcomes, p_inputs,
+                         p_outputs)
+             as u (entry, tenant, provider, store, job, stage, class, outcome, input, output)
+     order by u.tenant, u.provider, u.store, u.stage, u.class
+  loop
+    perform set_config('muniment.tenant', c.tenant::text, true);
+    insert into budget_entries (tenant_id, entry_id, provider, store_id, job_id, stage, call_class, state, outcome,
+                                input_tokens, output_tokens, ended_at)
+    values (c.tenant, c.entry, c.provider, c.store, c.job, c.stage, c.class, 'counted', c.outcome, c.input, c.output, now())
+    on conflict do nothing returning * into e;
+    if found then
+      perform budget_add_usage(e, 1, (c.outcome not in ('ok', 'cached'))::integer, (c.outcome = 'cached')::integer,
+                               c.input, c.output, 0);
+    end if;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.budget_finish(p_provider text, p_sliced boolean, p_entries uuid[], p_tenants uuid[], p_states text[], p_outcomes text[], p_costs bigint[], p_inputs bigint[], p_outputs bigint[]) RETURNS TABLE(entry_id uuid, outcome text)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  c record;
+  e budget_entries;
+  v_tenant uuid;
+  v_cost bigint;
+  v_new boolean;
+  v_spent bigint := 0;
+  v_freed bigint := 0;
+  v_over bigint;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  if not p_sliced then perform from budget_accounts a where a.provider = p_provider for update; end if;
+  for c in
+    select * from unnest(p_entries, p_tenants, p_states, p_outcomes, p_costs, p_inputs, p_outputs)
+      with ordinality as u (entry, tenant, state, outcome, cost, input, output, n) order by u.tenant, u.n
+  loop
+    if c.tenant is distinct from v_tenant then
+      v_tenant := c.tenant;
+      perform set_config('muniment.tenant', v_tenant::text, true);
+      if p_sliced then
+        perform from budget_spenders t
+          where t.tenant_id = v_tenant and t.scope = 'tenant' and t.scope_id = v_tenant and t.provider = p_provider for update;
+      end if;
+    end if;
+    entry_id := c.entry;
+    select * into e from budget_entries b where b.tenant_id = c.tenant and b.entry_id = c.entry for update;
+    if not found then
+      outcome := 'unknown';
+      return next; continue;
+    end if;
+    outcome := 'ended';
+    if e.state = 'reserved' or (e.state = 'estimated' and c.state <> 'estimated') then
+      v_new := e.state = 'reserved';
+      v_cost := case c.state when 'settled' then c.cost when 'estimated' then e.input_estimate else 0 end;
+      update budget_entries b
+         set state = c.state, outcome = c.outcome, cost = v_cost, input_tokens = c.input, output_tokens = c.output,
+             ended_at = coalesce(b.ended_at, now())
+       where b.tenant_id = c.tenant and b.entry_id = c.entry;
+      -- A job without a row has no cap and needs none.
+      update budget_spenders s
+         set spent = s.spent + v_cost - e.cost, reserved = s.reserved - case when v_new then e.reserve else 0 end
+       where s.tenant_id = c.tenant and s.provider = p_provider
+         and (s.scope, s.scope_id) in (('tenant', c.tenant), ('store', e.store_id), ('job', e.job_id));
+      perform budget_add_usage(e, v_new::integer, (c.outcome <> 'ok')::integer - (not v_new)::integer, 0,
+                               c.input - e.input_tokens, c.output - e.output_tokens, v_cost - e.cost);
+      if e.sliced then
+        update budget_slices s
+           set spent = s.spent + v_cost - e.cost, reserved = s.reserved - case when v_new then e.reserve else 0 end
+         where s.provider = p_provider and s.process_id = e.owner and s.reads = (e.call_class = 'read')
+        returning s.spent + s.reserved - s.size into v_over;
+        if not found then
+          v_spent := v_spent + v_cost - e.cost;  -- the slice has gone back, this entry's estimate in it
+        elsif v_over > 0 then  -- the meter said more than was reserved
+          update budget_accounts a set leased = a.leased + v_over where a.provider = p_provider;
+          update budget_slices s set size = s.size + v_over
+           where s.provider = p_provider and s.process_id = e.owner and s.reads = (e.call_class = 'read');
+        end if;
+      else
+        v_spent := v_spent + v_cost - e.cost;
+        v_freed := v_freed + case when v_new then e.reserve else 0 end;
+      end if;
+    end if;
+    return next;
+  end loop;
+  if v_spent <> 0 or v_freed <> 0 then
+    update budget_accounts a set spent = a.spent + v_spent, reserved = a.reserved - v_freed
+     where a.provider = p_provider;
+  end if;
+end
+$$;
+
+CREATE FUNCTION public.budget_limit(p_cap bigint, p_reads boolean) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select case when p_reads then p_cap else p_cap - (p_cap + 9) / 10 end
+$$;
+
+CREATE FUNCTION public.budget_open(p_tenant uuid, p_store uuid, p_job uuid, p_provider text) RETURNS void
+    LANGUAGE sql
+    AS $$
+  insert into budget_spenders (tenant_id, scope, scope_id, provider)
+  select p_tenant, n.scope, n.id, p_provider from (values ('tenant', p_tenant), ('store', p_store)) as n (scope, id)
+   where n.id is not null
+  on conflict do nothing;
+  insert into budget_spenders (tenant_id, scope, scope_id, provider, spent, reserved)
+  select p_tenant, 'job', p_job, p_provider, coalesce(sum(e.cost), 0),
+         coalesce(sum(e.reserve) filter (where e.state = 'reserved'), 0)
+    from budget_entries e
+   where p_job is not null and e.tenant_id = p_tenant and e.job_id = p_job and e.provider = p_provider
+  having p_job is not null
+  on conflict do nothing;
+$$;
+
+CREATE FUNCTION public.budget_reserve(p_owner uuid, p_provider text, p_part double precision, p_entries uuid[], p_tenants uuid[], p_stores uuid[], p_jobs uuid[], p_stages text[], p_classes text[], p_reserves bigint[], p_inputs bigint[]) RETURNS TABLE(entry_id uuid, outcome text, reads_only boolean)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  c record;
+  s record;
+  a budget_accounts;
+  v_tenant uuid;
+  v_reads boolean;
+  v_rows integer;
+  v_job_cap bigint;
+  v_job_used bigint;
+  v_used bigint;
+  v_taken bigint := 0;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  if not exists (select from process_leases l where l.process_id = p_owner and l.lease_until > now()) then
+    return query select u.id, 'lease-lost', false from unnest(p_entries) as u (id);
+    return;
+  end if;
+  if p_part > 0 then
+    select * into a from budget_accounts b where b.provider = p_provider;
+  else
+    select * into a from budget_accounts b where b.provider = p_provider for update;
+  end if;
+  if not found then
+    return query select u.id, 'no-account', false from unnest(p_entries) as u (id);
+    return;
+  end if;
+  for c in
+    select * from unnest(p_entries, p_tenants, p_stores, p_jobs, p_stages, p_classes, p_reserves, p_inputs)
+      with ordinality as u (entry, tenant, store, job, stage, class, reserve, input, n) order by u.tenant, u.n
+  loop
+    if c.tenant is distinct from v_tenant then
+      v_tenant := c.tenant;
+      perform set_config('muniment.tenant', v_tenant::text, true);
+      if p_part > 0 then
+        perform from budget_spenders t
+          where t.tenant_id = v_tenant and t.scope = 'tenant' and t.scope_id = v_tenant and t.provider = p_provider for update;
+      end if;
+    end if;
+    entry_id := c.entry; reads_only := false; outcome := null;
+    v_reads := c.class = 'read';
+
+    -- First it is added, then looked at; what finds no room is taken off again.
+    for attempt in 1 .. 2 loop
+      v_rows := 0; v_job_cap := a.job_cap; v_job_used := null; outcome := null; reads_only := false;
+      for s in
+        update budget_spenders b set reserved = b.reserved + c.reserve
+         where b.tenant_id = c.tenant and b.provider = p_provider
+           and (b.scope, b.scope_id) in (('tenant', c.tenant), ('store', c.store), ('job', c.job))
+        returning b.scope, b.cap, b.job_cap, b.spent + b.reserved as used
+      loop
+        v_rows := v_rows + 1;
+        if s.scope = 'job' then
+          v_job_used := s.used;
+        else
+          v_job_cap := least(v_job_cap, s.job_cap);
+          if s.used > budget_limit(s.cap, v_reads) and (outcome is null or s.scope = 'store') then
+            outcome := s.scope; reads_only := s.used <= s.cap;
+          end if;
+        end if;
+      end loop;
+      exit when v_rows >= 1 + (c.store is not null)::integer
+            and (v_job_used is not null or c.job is null or v_job_cap is null);
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      perform budget_open(c.tenant, c.store, case when v_job_cap is not null then c.job end, p_provider);
+    end loop;
+    if v_job_used > v_job_cap then
+      outcome := 'job'; reads_only := false;
+    end if;
+    if outcome is null and p_part > 0 then
+      if budget_take_slice(p_owner, p_provider, v_reads, c.reserve, p_part) is null then
+        select b.spent + b.reserved + b.leased into v_used from budget_accounts b where b.provider = p_provider;
+        outcome := 'provider'; reads_only := v_used + c.reserve <= a.cap;
+      end if;
+    elsif outcome is null then
+      v_used := a.spent + a.reserved + a.leased + v_taken + c.reserve;
+      if v_used > budget_limit(a.cap, v_reads) then
+        outcome := 'provider'; reads_only := v_used <= a.cap;
+      else
+        v_taken := v_taken + c.reserve;
+      end if;
+    end if;
+    if outcome is not null then
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      return next; continue;
+    end if;
+
+    insert into budget_entries (tenant_id, entry_id, provider, store_id, job_id, stage, call_class, state, reserve,
+                                input_estimate, owner, sliced)
+    values (c.tenant, c.entry, p_provider, c.store, c.job, c.stage, c.class, 'reserved', c.reserve, c.input, p_owner,
+            p_part > 0)
+    on conflict do nothing;
+    outcome := 'reserved';
+    if not found then  -- the same request again
+      perform budget_undo(c.tenant, c.store, c.job, p_provider, c.reserve);
+      if p_part > 0 then
+        update budget_slices b set reserved = b.reserved - c.reserve
+         where b.provider = p_provider and b.process_id = p_owner and b.reads = v_reads;
+      else
+        v_taken := v_taken - c.reserve;
+      end if;
+      select case when e.state = 'reserved' then 'reserved' else 'ended' end into outcome from budget_entries e
+       where e.tenant_id = c.tenant and e.entry_id = c.entry;
+    end if;
+    return next;
+  end loop;
+  if v_taken > 0 then
+    update budget_accounts b set reserved = b.reserved + v_taken where b.provider = p_provider;
+  end if;
+end
+$$;
+
+CREATE FUNCTION public.budget_return_slices(p_owner uuid, p_idle interval) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  s budget_slices;
+begin
+  for s in
+    select * from budget_slices c
+     where c.process_id = p_owner and c.used_at <= now() - p_idle order by c.provider, c.reads for update
+  loop
+    update budget_accounts a set spent = a.spent + s.spent, leased = a.leased - (s.size - s.reserved)
+     where a.provider = s.provider;
+    update budget_slices c set size = s.reserved, spent = 0
+     where c.provider = s.provider and c.process_id = s.process_id and c.reads = s.reads;
+    delete from budget_slices c
+     where c.provider = s.provider and c.process_id = s.process_id and c.reads = s.reads and c.size = 0 and c.spent = 0;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION public.budget_settle_dead(p_limit integer) RETURNS TABLE(tenant_id uuid, entry_id uuid, provider text, cost bigint)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_provider text;
+  v_sliced boolean;
+  v_entries uuid[];
+  v_tenants uuid[];
+  s budget_slices;
+begin
+  select e.provider, e.sliced into v_provider, v_sliced from budget_entries e
+   where e.state = 'reserved'
+     and not exists (select from process_leases l where l.process_id = e.owner and l.lease_until > now())
+   limit 1;
+  if found then
+    select array_agg(d.entry_id), array_agg(d.tenant_id) into v_entries, v_tenants from (
+      select e.entry_id, e.tenant_id from budget_entries e
+       where e.state = 'reserved' and e.provider = v_provider and e.sliced = v_sliced
+         and not exists (select from process_leases l where l.process_id = e.owner and l.lease_until > now())
+       limit p_limit) d;
+    perform budget_finish(v_provider, v_sliced, v_entries, v_tenants, array_fill('estimated'::text, array[cardinality(v_entries)]),
+                          array_fill('owner-lost'::text, array[cardinality(v_entries)]),
+                          array_fill(0::bigint, array[cardinality(v_entries)]), array_fill(0::bigint, array[cardinality(v_entries)]),
+                          array_fill(0::bigint, array[cardinality(v_entries)]));
+    -- One that was settled by its owner at this very moment is none of ours.
+    return query
+    select e.tenant_id, e.entry_id, e.provider, e.cost
+      from unnest(v_tenants, v_entries) as k (tenant_id, entry_id)
+      join budget_entries e on e.tenant_id = k.tenant_id and e.entry_id = k.entry_id
+     where e.state = 'estimated';
+    return;
+  end if;
+  for s in
+    select c.* from budget_slices c
+     where c.reserved = 0 and not exists (select from process_leases l where l.process_id = c.process_id and l.lease_until > now())
+     order by c.provider, c.process_id, c.reads for update
+  loop
+    update budget_accounts a set spent = a.spent + s.spent, leased = a.leased - s.size where a.provider = s.provider;
+    delete from budget_slices c
+     where c.provider = s.provider and c.process_id = s.process_id and c.reads = s.reads;
+  end loop;
+  delete from inflight_shares i
+   where not exists (select from process_leases l where l.process_id = i.process_id and l.lease_until > now());
+  delete from process_leases l where l.lease_until < now() - interval '1 hour';
+end
+$$;
+
+CREATE FUNCTION public.budget_take_slice(p_owner uuid, p_provider text, p_reads boolean, p_amount bigint, p_part double precision) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  s budget_slices;
+  a budget_accounts;
+  v_missing bigint;
+  v_room bigint;
+  v_more bigint;
+begin
+  insert into budget_slices (provider, process_id, reads) values (p_provider, p_owner, p_reads) on conflict do nothing;
+  select * into s from budget_slices c
+   where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads for update;
+  v_missing := p_amount - (s.size - s.spent - s.reserved);
+  if v_missing <= 0 then
+    -- What is in a slice is within the cap of its time: one that was lowered since, or reads in the last tenth, stop it too.
+    select * into a from budget_accounts c where c.provider = p_provider;
+    if a.spent + a.reserved + a.leased > budget_limit(a.cap, p_reads) then return null; end if;
+    update budget_slices c set reserved = c.reserved + p_amount, used_at = now()
+     where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads;
+    return true;
+  end if;
+  select * into a from budget_accounts c where c.provider = p_provider for update;
+  v_room := budget_limit(a.cap, p_reads) - a.spent - a.reserved - a.leased;
+  if v_room < v_missing then return null; end if;
+  -- Half of what is left at most: the last of it must not lie in one hand.
+  v_more := greatest(v_missing, least((a.cap * p_part)::bigint, v_room / 2));
+  update budget_accounts c set spent = c.spent + s.spent, leased = c.leased - s.spent + v_more
+   where c.provider = p_provider;
+  update budget_slices c
+     set size = c.size - s.spent + v_more, spent = 0, reserved = c.reserved + p_amount, used_at = now()
+   where c.provider = p_provider and c.process_id = p_owner and c.reads = p_reads;
+  return true;
+end
+$$;
+
+CREATE FUNCTION public.budget_undo(p_tenant uuid, p_store uuid, p_job uuid, p_provider text, p_reserved bigint) RETURNS void
+    LANGUAGE sql
+    AS $$
+  update budget_spenders s set reserved = s.reserved - p_reserved
+   where s.tenant_id = p_tenant and s.provider = p_provider
+     and (s.scope, s.scope_id) in (('tenant', p_tenant), ('store', p_store), ('job', p_job))
+$$;
+
+CREATE FUNCTION public.budget_unended(p_entries uuid[], p_tenants uuid[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_tenant uuid;
+begin
+  for v_tenant in select distinct u.tenant from unnest(p_tenants) as u (tenant) loop
+    perform set_config('muniment.tenant', v_tenant::text, true);
+    return query
+    select e.entry_id from unnest(p_entries, p_tenants) as u (entry, tenant)
+      join budget_entries e on e.tenant_id = v_tenant and e.entry_id = u.entry
+     where u.tenant = v_tenant and e.state = 'reserved';
+  end loop;
+end
 $$;
 
 CREATE FUNCTION public.cancel_job(p_tenant uuid, p_job uuid) RETURNS text
@@ -447,6 +887,60 @@ begin
 end
 $$;
 
+CREATE FUNCTION public.inflight_rebalance(p_process uuid, p_providers text[], p_classes text[], p_caps integer[], p_shares integer[], p_wanted integer[]) RETURNS TABLE(provider text, call_class text, share integer, target integer)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  c record;
+  o record;
+  v_held integer;
+  v_others integer;
+  v_left integer;
+  v_sharers integer;
+  v_fair integer;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  for c in
+    select * from unnest(p_providers, p_classes, p_caps, p_shares, p_wanted) as u (provider, class, cap, share, wanted)
+     order by u.provider, u.class
+  loop
+    perform pg_advisory_xact_lock(hashtextextended('muniment.inflight ' || c.provider || ' ' || c.class, 0));
+    if not exists (select from process_leases l where l.process_id = p_process and l.lease_until > now()) then return; end if;
+    select i.share into v_held from inflight_shares i
+     where i.provider = c.provider and i.call_class = c.class and i.process_id = p_process;
+    v_held := least(coalesce(v_held, 0), c.share);
+    -- By need, an equal part at most; what nobody needs is lent out by half, the rest is for who comes next. The order among
+    -- equals changes every two seconds, so that with fewer slots than processes each has its turn.
+    target := 0; v_left := c.cap; v_others := 0;
+    select count(*) + 1 into v_sharers from inflight_shares i join process_leases l on l.process_id = i.process_id
+     where i.provider = c.provider and i.call_class = c.class and l.lease_until > now() and i.process_id <> p_process;
+    v_fair := v_sharers;
+    for o in
+      select * from (
+        select i.process_id, i.share, i.wanted from inflight_shares i join process_leases l on l.process_id = i.process_id
+         where i.provider = c.provider and i.call_class = c.class and l.lease_until > now() and i.process_id <> p_process
+        union all select p_process, v_held, c.wanted) p
+       order by p.wanted, md5(p.process_id::text || floor(extract(epoch from now()) / 2)::text)
+    loop
+      if o.process_id = p_process then
+        target := least(o.wanted, v_left / v_sharers);
+      else
+        v_others := v_others + o.share;
+      end if;
+      v_left := v_left - least(o.wanted, v_left / v_sharers);
+      v_sharers := v_sharers - 1;
+    end loop;
+    target := target + v_left / (2 * v_fair);
+    provider := c.provider; call_class := c.class;
+    share := greatest(v_held, least(target, c.cap - v_others));
+    insert into inflight_shares as i (provider, call_class, process_id, share, wanted)
+    values (c.provider, c.class, p_process, share, c.wanted)
+    on conflict on constraint inflight_shares_pkey do update set share = excluded.share, wanted = excluded.wanted;
+    return next;
+  end loop;
+end
+$$;
+
 CREATE FUNCTION public.lead(p_name text, p_holder text, p_lease interval) RETURNS bigint
     LANGUAGE sql
     AS $$
@@ -660,6 +1154,30 @@ begin
 end
 $$;
 
+CREATE FUNCTION public.take_retry(p_circuit text, p_share double precision, p_always integer) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  moment_now bigint;
+  begun bigint;
+  retried bigint;
+  recent bigint;
+begin
+  perform pg_advisory_xact_lock(hashtextextended('retry ' || p_circuit, 0));
+  moment_now := floor(extract(epoch from clock_timestamp()) * 10);
+  select coalesce(sum(c.calls), 0), coalesce(sum(c.retries), 0),
+         coalesce(sum(c.retries) filter (where c.moment >= moment_now - 10), 0)
+    into begun, retried, recent
+    from circuit_counts c where c.circuit = p_circuit and c.moment > moment_now - 600;
+  if recent >= p_always and retried + 1 > p_share * begun then
+    return false;
+  end if;
+  insert into circuit_counts as c (circuit, moment, retries) values (p_circuit, moment_now, 1)
+  on conflict (circuit, moment) do update set retries = c.retries + 1;
+  return true;
+end
+$$;
+
 CREATE FUNCTION public.unsend_jobs(p_tenants uuid[], p_jobs uuid[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -836,6 +1354,96 @@ CREATE VIEW public.backlog AS
      LEFT JOIN counted c ON ((c.queue = q.queue)))
      LEFT JOIN dead d ON ((d.queue = q.queue)));
 
+CREATE TABLE public.breakers (
+    circuit text NOT NULL,
+    failures integer NOT NULL,
+    open_until timestamp with time zone,
+    trial_until timestamp with time zone,
+    holder text
+)
+WITH (fillfactor='50');
+
+CREATE TABLE public.budget_accounts (
+    provider text NOT NULL,
+    currency text NOT NULL,
+    cap bigint NOT NULL,
+    job_cap bigint,
+    spent bigint DEFAULT 0 NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL,
+    leased bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT budget_accounts_cap_check CHECK ((cap >= 0)),
+    CONSTRAINT budget_accounts_job_cap_check CHECK ((job_cap >= 0))
+)
+WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE public.budget_slices (
+    provider text NOT NULL,
+    process_id uuid NOT NULL,
+    reads boolean NOT NULL,
+    size bigint DEFAULT 0 NOT NULL,
+    spent bigint DEFAULT 0 NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL,
+    used_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE public.budget_spenders (
+    tenant_id uuid NOT NULL,
+    scope text NOT NULL,
+    scope_id uuid NOT NULL,
+    provider text NOT NULL,
+    cap bigint,
+    job_cap bigint,
+    spent bigint DEFAULT 0 NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY public.budget_spenders FORCE ROW LEVEL SECURITY;
+
+CREATE VIEW public.budget_totals AS
+SELECT
+    NULL::text AS provider,
+    NULL::text AS currency,
+    NULL::bigint AS cap,
+    NULL::bigint AS spent,
+    NULL::bigint AS reserved,
+    NULL::double precision AS oldest_open_seconds;
+
+CREATE TABLE public.budget_usage (
+    tenant_id uuid NOT NULL,
+    day date NOT NULL,
+    provider text NOT NULL,
+    store_id uuid NOT NULL,
+    stage text NOT NULL,
+    call_class text NOT NULL,
+    calls bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    cached bigint DEFAULT 0 NOT NULL,
+    input_tokens bigint DEFAULT 0 NOT NULL,
+    output_tokens bigint DEFAULT 0 NOT NULL,
+    cost bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY public.budget_usage FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.circuit_counts (
+    circuit text NOT NULL,
+    moment bigint NOT NULL,
+    calls integer DEFAULT 0 NOT NULL,
+    retries integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE VIEW public.deferred_reasons AS
+ SELECT COALESCE(reason, 'other'::text) AS reason,
+    count(*) AS jobs,
+    (GREATEST(COALESCE(EXTRACT(epoch FROM (now() - min(ready_at))), (0)::numeric), (0)::numeric))::double precision AS oldest_age_seconds
+   FROM public.jobs j
+  WHERE ((finished_at IS NULL) AND (state = 'deferred'::text))
+  GROUP BY COALESCE(reason, 'other'::text);
+
 CREATE TABLE public.documents (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -913,6 +1521,15 @@ CREATE TABLE public.imports (
 );
 
 ALTER TABLE ONLY public.imports FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.inflight_shares (
+    provider text NOT NULL,
+    call_class text NOT NULL,
+    process_id uuid NOT NULL,
+    share integer DEFAULT 0 NOT NULL,
+    wanted integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE public.job_payloads (
     tenant_id uuid NOT NULL,
@@ -1032,6 +1649,33 @@ CREATE TABLE public.messages (
 
 ALTER TABLE ONLY public.messages FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE public.model_cache (
+    tenant_id uuid NOT NULL,
+    cache text NOT NULL,
+    key bytea NOT NULL,
+    provider text NOT NULL,
+    reply bytea NOT NULL,
+    cost bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY public.model_cache FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.model_grants (
+    tenant_id uuid NOT NULL,
+    name text NOT NULL
+);
+
+ALTER TABLE ONLY public.model_grants FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE public.model_profiles (
+    name text NOT NULL,
+    definition jsonb NOT NULL,
+    for_all boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
 CREATE TABLE public.operator_keys (
     key_id uuid NOT NULL,
     key_hash bytea NOT NULL,
@@ -1059,6 +1703,12 @@ CREATE VIEW public.process_counts AS
     max(abs(clock_skew_ms)) FILTER (WHERE (seen_at > (now() - '00:00:30'::interval))) AS clock_skew_ms
    FROM public.processes
   GROUP BY role;
+
+CREATE TABLE public.process_leases (
+    process_id uuid NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL
+);
 
 CREATE TABLE public.record_entities (
     tenant_id uuid NOT NULL,
@@ -1150,6 +1800,27 @@ ALTER TABLE ONLY public.api_keys
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (tenant_id, key_id);
 
+ALTER TABLE ONLY public.breakers
+    ADD CONSTRAINT breakers_pkey PRIMARY KEY (circuit);
+
+ALTER TABLE ONLY public.budget_accounts
+    ADD CONSTRAINT budget_accounts_pkey PRIMARY KEY (provider);
+
+ALTER TABLE ONLY public.budget_entries
+    ADD CONSTRAINT budget_entries_pkey PRIMARY KEY (tenant_id, entry_id);
+
+ALTER TABLE ONLY public.budget_slices
+    ADD CONSTRAINT budget_slices_pkey PRIMARY KEY (provider, process_id, reads);
+
+ALTER TABLE ONLY public.budget_spenders
+    ADD CONSTRAINT budget_spenders_pkey PRIMARY KEY (tenant_id, scope, scope_id, provider);
+
+ALTER TABLE ONLY public.budget_usage
+    ADD CONSTRAINT budget_usage_pkey PRIMARY KEY (tenant_id, day, provider, store_id, stage, call_class);
+
+ALTER TABLE ONLY public.circuit_counts
+    ADD CONSTRAINT circuit_counts_pkey PRIMARY KEY (circuit, moment);
+
 ALTER TABLE ONLY public.documents
     ADD CONSTRAINT documents_pkey PRIMARY KEY (tenant_id, store_id, document_id, revision);
 
@@ -1167,6 +1838,9 @@ ALTER TABLE ONLY public.import_ids
 
 ALTER TABLE ONLY public.imports
     ADD CONSTRAINT imports_pkey PRIMARY KEY (tenant_id, import_id);
+
+ALTER TABLE ONLY public.inflight_shares
+    ADD CONSTRAINT inflight_shares_pkey PRIMARY KEY (provider, call_class, process_id);
 
 ALTER TABLE ONLY public.job_payloads
     ADD CONSTRAINT job_payloads_pkey PRIMARY KEY (tenant_id, job_id);
@@ -1198,11 +1872,23 @@ ALTER TABLE ONLY public.lexical_segments
 ALTER TABLE ONLY public.messages
     ADD CONSTRAINT messages_pkey PRIMARY KEY (tenant_id, store_id, document_id, ordinal);
 
+ALTER TABLE ONLY public.model_cache
+    ADD CONSTRAINT model_cache_pkey PRIMARY KEY (tenant_id, cache, key);
+
+ALTER TABLE ONLY public.model_grants
+    ADD CONSTRAINT model_grants_pkey PRIMARY KEY (tenant_id, name);
+
+ALTER TABLE ONLY public.model_profiles
+    ADD CONSTRAINT model_profiles_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY public.operator_keys
     ADD CONSTRAINT operator_keys_key_hash_key UNIQUE (key_hash);
 
 ALTER TABLE ONLY public.operator_keys
     ADD CONSTRAINT operator_keys_pkey PRIMARY KEY (key_id);
+
+ALTER TABLE ONLY public.process_leases
+    ADD CONSTRAINT process_leases_pkey PRIMARY KEY (process_id);
 
 ALTER TABLE ONLY public.processes
     ADD CONSTRAINT processes_pkey PRIMARY KEY (process_id);
@@ -1233,6 +1919,10 @@ ALTER TABLE ONLY public.vector_sets
 
 ALTER TABLE ONLY public.vectors
     ADD CONSTRAINT vectors_pkey PRIMARY KEY (tenant_id, content, space);
+
+CREATE INDEX budget_entries_job ON public.budget_entries USING btree (tenant_id, job_id) WHERE (job_id IS NOT NULL);
+
+CREATE INDEX budget_entries_open ON public.budget_entries USING btree (owner) WHERE (state = 'reserved'::text);
 
 CREATE INDEX documents_position ON public.documents USING btree (tenant_id, store_id, "position");
 
@@ -1276,13 +1966,38 @@ CREATE UNIQUE INDEX records_number ON public.records USING btree (tenant_id, sto
 
 CREATE INDEX records_position ON public.records USING btree (tenant_id, store_id, "position", ordinal);
 
+CREATE OR REPLACE VIEW public.budget_totals AS
+ SELECT a.provider,
+    a.currency,
+    a.cap,
+    (((a.spent)::numeric + COALESCE(sum(s.spent), (0)::numeric)))::bigint AS spent,
+    ((((a.reserved + a.leased))::numeric - COALESCE(sum(s.spent), (0)::numeric)))::bigint AS reserved,
+    (COALESCE(( SELECT EXTRACT(epoch FROM (now() - min(e.created_at))) AS "extract"
+           FROM public.budget_entries e
+          WHERE ((e.state = 'reserved'::text) AND (e.provider = a.provider))), (0)::numeric))::double precision AS oldest_open_seconds
+   FROM (public.budget_accounts a
+     LEFT JOIN public.budget_slices s ON ((s.provider = a.provider)))
+  GROUP BY a.provider;
+
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES public.tenants(tenant_id);
+
+ALTER TABLE ONLY public.budget_slices
+    ADD CONSTRAINT budget_slices_provider_fkey FOREIGN KEY (provider) REFERENCES public.budget_accounts(provider);
+
+ALTER TABLE ONLY public.model_grants
+    ADD CONSTRAINT model_grants_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES public.tenants(tenant_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.stores
     ADD CONSTRAINT stores_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES public.tenants(tenant_id);
 
 ALTER TABLE public.api_keys ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.budget_entries ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.budget_spenders ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.budget_usage ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.documents ENABLE ROW LEVEL SECURITY;
 
@@ -1310,6 +2025,10 @@ ALTER TABLE public.lexical_segments ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.messages ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.model_cache ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.model_grants ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.record_entities ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.records ENABLE ROW LEVEL SECURITY;
@@ -1317,6 +2036,12 @@ ALTER TABLE public.records ENABLE ROW LEVEL SECURITY;
 ALTER TABLE public.stores ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY system ON public.api_keys TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.budget_entries TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.budget_spenders TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.budget_usage TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.documents TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
@@ -1344,6 +2069,10 @@ CREATE POLICY system ON public.lexical_segments TO muniment_owner, muniment_rela
 
 CREATE POLICY system ON public.messages TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
+CREATE POLICY system ON public.model_cache TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.model_grants TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
 CREATE POLICY system ON public.record_entities TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.records TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
@@ -1357,6 +2086,12 @@ CREATE POLICY system ON public.vector_sets TO muniment_owner, muniment_relay USI
 CREATE POLICY system ON public.vectors TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY tenant ON public.api_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.budget_entries TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.budget_spenders TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.budget_usage TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.documents TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
@@ -1384,6 +2119,10 @@ CREATE POLICY tenant ON public.lexical_segments TO muniment_app USING ((tenant_i
 
 CREATE POLICY tenant ON public.messages TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
+CREATE POLICY tenant ON public.model_cache TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.model_grants TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
 CREATE POLICY tenant ON public.record_entities TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.records TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
@@ -1410,6 +2149,9 @@ REVOKE ALL ON FUNCTION public.authenticate(p_key_hash bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.authenticate(p_key_hash bytea) TO muniment_app;
 GRANT ALL ON FUNCTION public.authenticate(p_key_hash bytea) TO muniment_relay;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_entries TO muniment_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_entries TO muniment_relay;
+
 GRANT SELECT ON TABLE public.api_keys TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.api_keys TO muniment_relay;
 
@@ -1420,6 +2162,30 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenants TO muniment_relay;
 
 GRANT SELECT ON TABLE public.backlog TO muniment_exporter;
 GRANT SELECT ON TABLE public.backlog TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.breakers TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.breakers TO muniment_relay;
+
+GRANT SELECT,UPDATE ON TABLE public.budget_accounts TO muniment_app;
+GRANT SELECT,UPDATE ON TABLE public.budget_accounts TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budget_slices TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budget_slices TO muniment_relay;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_spenders TO muniment_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_spenders TO muniment_relay;
+
+GRANT SELECT ON TABLE public.budget_totals TO muniment_exporter;
+GRANT SELECT ON TABLE public.budget_totals TO muniment_relay;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_usage TO muniment_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_usage TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.circuit_counts TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.circuit_counts TO muniment_relay;
+
+GRANT SELECT ON TABLE public.deferred_reasons TO muniment_exporter;
+GRANT SELECT ON TABLE public.deferred_reasons TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.documents TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.documents TO muniment_relay;
@@ -1439,6 +2205,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.inflight_shares TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.inflight_shares TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_payloads TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.job_payloads TO muniment_relay;
@@ -1463,6 +2232,15 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.lexical_segments TO muniment_r
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.messages TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.messages TO muniment_relay;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_cache TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_cache TO muniment_relay;
+
+GRANT SELECT ON TABLE public.model_grants TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_grants TO muniment_relay;
+
+GRANT SELECT ON TABLE public.model_profiles TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_profiles TO muniment_relay;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.operator_keys TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.processes TO muniment_relay;
@@ -1470,6 +2248,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.processes TO muniment_app;
 
 GRANT SELECT ON TABLE public.process_counts TO muniment_exporter;
 GRANT SELECT ON TABLE public.process_counts TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.process_leases TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.process_leases TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.record_entities TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.record_entities TO muniment_relay;

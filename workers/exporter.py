@@ -18,11 +18,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from core.budget.caps import Total, totals
 from core.clock import monotonic, now
-from core.jobs.backlog import QueueBacklog, RoleCount, backlog, role_counts
+from core.jobs.backlog import DeferredReason, QueueBacklog, RoleCount, backlog, deferred_reasons, role_counts
 from core.settings import Settings
 from core.store.database import Database
 from workers.metrics import OTHER, queue_labels, serve_metrics
+from workers.money import deferred_families, money_families
 from workers.queues import GROUPS
 
 _log = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class Snapshot:
 
     queues: list[QueueBacklog]
     roles: list[RoleCount]
+    totals: list[Total]
+    deferred: list[DeferredReason]
     read_at: float
     taken_at: float
     seconds: float
@@ -139,6 +143,8 @@ class BacklogCollector(Collector):
         )
         if self._last:
             success.add_metric((), self._last.taken_at)
+        families += money_families(snapshot.totals if snapshot else ())
+        families += deferred_families(snapshot.deferred if snapshot else None)
         return [*families, alive, skew, up, success]
 
 
@@ -181,8 +187,9 @@ class Exporter:
         with self._db.system() as tx:
             queues = backlog(tx, self._settings.inflight_interactive, self._settings.inflight_bulk)
             roles = role_counts(tx)
+            money, deferred = totals(tx), deferred_reasons(tx)
         ended = monotonic()
-        return Snapshot(queues, roles, ended, now().timestamp(), ended - began)
+        return Snapshot(queues, roles, money, deferred, ended, now().timestamp(), ended - began)
 
 
 def run_exporter(settings: Settings, stop: threading.Event | None = None) -> None:

@@ -26,6 +26,8 @@ ALIKE = 20
 _REMEMBERED = 1_000
 _KNOWN = (Unavailable, redis.ConnectionError, redis.TimeoutError)
 """A service is away: where in the code that was met tells nobody anything."""
+_TALKATIVE = ("httpx", "httpcore")
+"""They log what an endpoint answers, down to the words after its status; and it may answer with the key it was sent."""
 
 
 def configure(form: str, level: int = logging.INFO) -> None:
@@ -53,6 +55,8 @@ def configure(form: str, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
 
 

@@ -16,7 +16,7 @@ from core.errors import MunimentError, Unavailable
 from core.faults import Faults
 from core.jobs.kinds import kinds
 from core.jobs.model import Kind
-from core.models.embedders import Embedders
+from core.models.opening import Models
 from core.search.lexical.service import LexicalIndex
 from core.search.service import Engines
 from core.search.vectors.cache import VectorCache
@@ -31,6 +31,7 @@ from workers.actors.work import Actor
 from workers.broker import WakeBroker
 from workers.keeper import Keeper
 from workers.metrics import WorkerMetrics, serve_metrics
+from workers.model_metrics import ModelMetrics
 from workers.queues import GROUPS
 from workers.runner import Runner
 from workers.worker import WakeWorker
@@ -84,12 +85,13 @@ class WorkerProcess:
         )
         self._metrics = WorkerMetrics(self.registry, queues=self._group.queues, pool_waiting=self._db.waiting)
         self._broker = WakeBroker(settings.secret("redis_url"))
-        self._embedders = Embedders()
-        engines = Engines(
-            LexicalIndex(settings.index_cache_bytes), VectorCache(settings.vector_cache_bytes), self._embedders
-        )
+        model_metrics = ModelMetrics(self.registry)
+        self._models = Models(settings, self._db, faults=self._faults, observe=model_metrics)
+        model_metrics.watch(self._models.circuits.open)
+        embedders = self._models.embedders
+        engines = Engines(LexicalIndex(settings.index_cache_bytes), VectorCache(settings.vector_cache_bytes), embedders)
         keeping: dict[str, Actor] = {
-            "read": ReadMemory(engines), "search": SearchStore(engines), "embed": EmbedStore(self._embedders),
+            "read": ReadMemory(engines), "search": SearchStore(engines), "embed": EmbedStore(embedders),
         }  # fmt: skip
         self._worker: WakeWorker | None = None
         self._stopping = threading.Event()
@@ -122,6 +124,7 @@ class WorkerProcess:
         check_app_role(self._db)
         self._keeper_db.open()
         self._keeper.start()
+        self._models.start()
         self._worker = WakeWorker(self._broker, self._group.queues, self._group.threads, self._handle)
         self._worker.start()
 
@@ -147,7 +150,7 @@ class WorkerProcess:
         self._keeper.stop()
         self._keeper_db.close()
         self._broker.close()
-        self._embedders.close()
+        self._models.stop()
         self._db.close()
 
     def _release(self) -> None:

@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from core.budget.model import CURRENCIES
 from core.settings import SettingsError
 from workers.queues import QUEUES
 
@@ -67,6 +68,14 @@ class WorkerMetrics:
         self._resent = Counter(
             "muniment_redelivered", "Wake-ups that nobody answered, sent again.", ("queue",), registry=registry
         )
+        self._abandoned = Counter(
+            "muniment_reservations_abandoned",
+            "Reservations of dead processes, settled at their input estimates.",
+            ("provider",),
+            registry=registry,
+        )
+        for provider in CURRENCIES:
+            self._abandoned.labels(provider)
         waiting = Gauge("muniment_pool_waiting", "Callers waiting for a database connection.", registry=registry)
         waiting.set_function(pool_waiting or (lambda: 0))
         for queue in (*sorted(self._queues), OTHER):
@@ -109,6 +118,10 @@ class WorkerMetrics:
     def resent(self, queue: str) -> None:
         """A wake-up had not been answered in time and is owed again."""
         self._resent.labels(self._queue(queue)).inc()
+
+    def abandoned(self, provider: str) -> None:
+        """The relay settled what a dead process had reserved."""
+        self._abandoned.labels(provider).inc()
 
 
 class MetricsServer:

@@ -20,6 +20,8 @@ from uuid import UUID
 import redis
 from prometheus_client import CollectorRegistry
 
+from core.budget.caps import settle_dead, write_caps
+from core.budget.model import CURRENCIES, units
 from core.clock import monotonic, now
 from core.errors import MunimentError
 from core.faults import Faults
@@ -41,6 +43,7 @@ DISPATCH = 1_000
 SWEEP = 500
 SWEEP_ROUNDS = 20
 PRUNE = 5_000
+SETTLE = 200
 PRUNE_UPLOADS = 64
 """Rows of 1 MiB each."""
 QUIET_SECONDS = 0.02
@@ -79,10 +82,15 @@ class Relay:
     def run(self) -> None:
         self._ear.start()
         lead_at = sweep_at = poll_at = 0.0
+        caps_written = not self._settings.budgets
         try:
             while not self._stopping.is_set():
                 moment = monotonic()
                 try:
+                    if not caps_written:
+                        with self._db.direct() as tx:
+                            write_caps(tx, self._settings.budgets)
+                        caps_written = True
                     if moment >= lead_at:
                         lead_at = moment + self._settings.relay_lease_seconds / 3
                         self._lead()
@@ -212,6 +220,7 @@ class Relay:
             self._report(rows)
             if len(rows) < SWEEP:
                 break
+        self._settle_dead()
         with self._db.direct() as tx:
             tx.run("prune_idempotency_keys", hours=self._settings.keep_idempotency_hours, limit=PRUNE)
             tx.run("prune_uploads", hours=self._settings.keep_upload_hours, limit=PRUNE_UPLOADS)
@@ -226,6 +235,20 @@ class Relay:
             }
             for queue in QUEUES:
                 self._resend[queue] = max(self._settings.resend_seconds, 3 * waits.get(queue, 0.0))
+
+    def _settle_dead(self) -> None:
+        """Reservations whose process is dead stand at their input estimates; its slices and shares go back."""
+        for _ in range(SWEEP_ROUNDS):
+            with self._db.direct() as tx:
+                rows = settle_dead(tx, SETTLE)
+            for row in rows:
+                self._metrics.abandoned(row["provider"])
+                _log.warning(
+                    "reservation %s of %s was left by a dead process: settled at its input estimate, %s %s",
+                    row["entry_id"], row["provider"], units(row["cost"]), CURRENCIES.get(row["provider"], ""),
+                )  # fmt: skip
+            if not rows:
+                break
 
     def _report(self, rows: list[dict[str, Any]]) -> None:
         endings: list[Ending] = []

@@ -15,7 +15,7 @@ import redis
 from dramatiq.middleware.threading import Interrupt
 
 from core.clock import monotonic, now
-from core.errors import DeadlineExceeded, LeaseLost
+from core.errors import BudgetSpent, DeadlineExceeded, LeaseLost
 from core.faults import Faults
 from core.jobs.model import Claim, Deferred, Done, Kind, Outcome
 from core.records.service import KINDS as WRITES
@@ -227,9 +227,19 @@ class Runner:
             self._faults.hit("work.after")
         except Interrupt as error:
             return DeadlineExceeded(f"{type(error).__name__}: the work took too long")
+        except BudgetSpent as error:
+            return self._without_money(claim, error)
         except Exception as error:
             return error
         return outcome
+
+    def _without_money(self, claim: Claim, error: BudgetSpent) -> Outcome | BaseException:
+        """Somebody waits for a read and is told at once; all other work waits for money, and loses no attempt."""
+        kind = self._kinds.get(claim.kind)
+        if kind is not None and kind.from_accept:
+            return error
+        _log.warning("job %s of %s waits for money: %s", claim.job_id, claim.queue, error)
+        return Deferred("budget", now() + timedelta(seconds=self._settings.budget_retry_seconds))
 
     def _nudge(self, queue: str) -> None:
         """Tells the relay that a tenant's slot is free and more is ready; at most once in a few milliseconds."""

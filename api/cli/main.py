@@ -7,17 +7,20 @@ from typing import Annotated
 import typer
 
 from api.cli import (
+    budget,
     importing,
     index,
     jobs,
     keys,
     memories,
+    models,
     processes,
     queues,
     records,
     searching,
     stores,
     tenants,
+    using,
     verifying,
 )
 from api.cli.demo import demo
@@ -61,6 +64,7 @@ app.command(rich_help_panel=CLIENT)(memories.read)
 app.command(rich_help_panel=CLIENT)(searching.search)
 app.command(rich_help_panel=CLIENT)(verifying.export)
 app.command(rich_help_panel=CLIENT)(verifying.verify)
+app.command(rich_help_panel=CLIENT)(using.usage)
 app.command("import", rich_help_panel=CLIENT)(importing.import_archive)
 app.add_typer(records.app, name="records", rich_help_panel=CLIENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=CLIENT)
@@ -69,10 +73,13 @@ app.command(rich_help_panel=PROCESSES)(processes.api)
 app.command(rich_help_panel=PROCESSES)(processes.worker)
 app.command(rich_help_panel=PROCESSES)(processes.relay)
 app.command(rich_help_panel=PROCESSES)(processes.exporter)
+app.command(rich_help_panel=PROCESSES)(processes.rehearsal)
 app.command(rich_help_panel=OPERATORS)(processes.migrate)
 app.command(rich_help_panel=OPERATORS)(doctor)
 app.add_typer(tenants.app, name="tenants", rich_help_panel=OPERATORS)
 app.add_typer(keys.app, name="keys", rich_help_panel=OPERATORS)
+app.add_typer(budget.app, name="budget", rich_help_panel=OPERATORS)
+app.add_typer(models.app, name="models", rich_help_panel=OPERATORS)
 app.add_typer(queues.app, name="queues", rich_help_panel=OPERATORS)
 app.add_typer(index.app, name="index", rich_help_panel=OPERATORS)
 

@@ -47,6 +47,14 @@ def exporter() -> None:
     run_exporter(settings)
 
 
+def rehearsal() -> None:
+    """Serve the rehearsal models: rules in the place of models, to see everything without a key."""
+    settings = _begin()
+    from workers.embedded.rehearsal.server import run_rehearsal
+
+    run_rehearsal(settings)
+
+
 def migrate(
     bootstrap: Annotated[
         str | None,

@@ -1,7 +1,7 @@
 """`up`: all of Muniment on this machine, in the foreground."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,6 +22,10 @@ def up(
     port: Annotated[
         int | None, typer.Option(help="The API's port; left out: 8420, or any free one.", min=1, max=65_535)
     ] = None,
+    models: Annotated[
+        Literal["rehearsal"] | None,
+        typer.Option(help="`rehearsal`: rules that speak as models do, to see everything without a key."),
+    ] = None,
 ) -> None:
     """Run Muniment here: Postgres, Valkey, API, workers, relay, exporter. Ctrl-C stops it; the data stays."""
     from rich.console import Console
@@ -30,7 +34,10 @@ def up(
     from core.settings import load
     from workers.embedded.stack import Stack
 
-    stack = Stack(data_dir or load().data_dir, port=port)
+    settings = load()
+    stack = Stack(
+        data_dir or settings.data_dir, port=port, rehearsal=models == "rehearsal", settings=settings.of_models()
+    )
     console = Console(soft_wrap=True, highlight=False, markup=False)
     with Interrupts() as interrupts:
         try:
@@ -49,6 +56,7 @@ def up(
 
 def _show(stack: "Stack", port: int | None) -> None:
     from api.cli.output import print_table
+    from workers.embedded.rehearsal import MODELS
     from workers.embedded.stack import API_PORT
 
     processes = stack.processes
@@ -59,6 +67,9 @@ def _show(stack: "Stack", port: int | None) -> None:
         print(f"               (port {API_PORT} is taken; commands that use this data folder find the address)")
     print(f"Key            {stack.data.key_file} (tenant `default`, all scopes)")
     print(f"Operator key   {stack.data.operator_key_file}")
+    if stack.rehearsal_url:
+        print(f"Models         {', '.join(MODELS)}")
+        print("               (REHEARSAL: rules, no models. What they answer shows how things work, not how well)")
     print("Ctrl-C stops everything. Logs follow.", flush=True)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
@@ -15,7 +15,8 @@ from api.auth import require_operator
 from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
-from api.routes import queues
+from api.routes import caps, models, queues
+from api.routes.stores import PUT_STORE, Given, IfMatch, configuration, put
 from api.services import Services
 from core.errors import InvalidRequest
 from core.records.dates import parse as parse_time
@@ -27,6 +28,8 @@ from core.tenants.tenants import LimitChanges
 
 router = APIRouter(prefix="/admin", tags=["admin"], dependencies=[require_operator()])
 router.include_router(queues.router)
+router.include_router(caps.router)
+router.include_router(models.router)
 
 LARGEST_LIST = 1_000
 
@@ -122,6 +125,21 @@ def patch_tenant(
     """Quotas and weight; its id and name never change. In force everywhere within `auth_cache_seconds`."""
     with db.system() as tx:
         return tenants.set_limits(tx, tenant, body).as_json()
+
+
+@router.put("/tenants/{tenant}/stores/{store}", summary="Make or configure a tenant's store", **PUT_STORE)
+def put_store(
+    request: Request,
+    db: OperatorDb,
+    tenant: UUID,
+    store: str,
+    given: Annotated[Given | None, Depends(configuration)],
+    if_match: IfMatch = None,
+) -> Response:
+    """As `PUT /stores/{store}`. An operator may also describe models in place of naming their profiles."""
+    with db.system() as tx:
+        tenants.get_tenant(tx, tenant)
+    return put(Services.of(request), tenant, store, given, if_match, inline=True)
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------

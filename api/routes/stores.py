@@ -1,6 +1,8 @@
 """/stores: a tenant's stores and their configuration (contract.md, Store configuration)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Header
@@ -15,6 +17,7 @@ from api.services import Services
 from api.waiting import admit, answer
 from core import ids
 from core.jobs.model import JobRequest
+from core.store.database import Tx
 from core.tenants import stores
 from core.tenants.config import StoreConfig, effective, parse_config, policy_hash
 from core.tenants.keys import Principal
@@ -46,34 +49,53 @@ _STORE: dict[str, Any] = {
 IfMatch = Annotated[str | None, Header(description="The ETag that was read: refused with 412 when it has changed.")]
 
 
-async def configuration(request: Request) -> StoreConfig | None:
+@dataclass(frozen=True)
+class Given:
+    """A configuration's JSON, whatever it is."""
+
+    data: object
+
+    def parse(self, services: Services, tx: Tx, tenant_id: UUID, *, inline: bool) -> StoreConfig:
+        """Raises InvalidRequest. `inline`: models may be described instead of named."""
+        find = services.profiles.finder(tx, tenant_id, inline=inline)
+        return parse_config(self.data, allow_model_cache=services.settings.allow_model_cache, find=find)
+
+
+async def configuration(request: Request) -> Given | None:
     """The body, read after the key was checked; None when there is none: the defaults."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return None
-    allow = Services.of(request).settings.allow_model_cache
-    return await read_body(request, lambda data: parse_config(data, allow_model_cache=allow))
+    return await read_body(request, Given)
 
 
-@router.put(
-    "/stores/{store}",
-    summary="Make or configure a store",
-    responses={200: _STORE, 201: {**_STORE, "description": "The store is new."}, **problems()},
-    openapi_extra=request_body(StoreConfig, required=False),
-)
+PUT_STORE: dict[str, Any] = {
+    "responses": {200: _STORE, 201: {**_STORE, "description": "The store is new."}, **problems()},
+    "openapi_extra": request_body(StoreConfig, required=False),
+}
+
+
+def put(
+    services: Services, tenant_id: UUID, store: str, given: Given | None, if_match: str | None, *, inline: bool
+) -> Response:
+    with services.db.tenant(tenant_id) as tx:
+        config = None if given is None else given.parse(services, tx, tenant_id, inline=inline)
+        found, created = stores.put_store(tx, tenant_id, store, config, if_match=_tags(if_match))
+    headers = {"ETag": found.etag, **({"Location": f"/v1/stores/{found.name}"} if created else {})}
+    return JSONResponse(found.as_json(), 201 if created else 200, headers)
+
+
+@router.put("/stores/{store}", summary="Make or configure a store", **PUT_STORE)
 def put_store(
     request: Request,
     store: str,
     principal: Manager,
-    config: Annotated[StoreConfig | None, Depends(configuration)],
+    given: Annotated[Given | None, Depends(configuration)],
     if_match: IfMatch = None,
 ) -> Response:
     """Replaces the whole configuration. Without a body: the defaults of a new store. With one, a key left out takes its own
     default; without `index` that is the original retrieval, without `view.order` the order by rank."""
     services = Services.of(request)
-    with services.db.tenant(principal.tenant) as tx:
-        found, created = stores.put_store(tx, principal.tenant, store, config, if_match=_tags(if_match))
-    headers = {"ETag": found.etag, **({"Location": f"/v1/stores/{found.name}"} if created else {})}
-    return JSONResponse(found.as_json(), 201 if created else 200, headers)
+    return put(services, principal.tenant, store, given, if_match, inline=services.settings.inline_models)
 
 
 @router.get("/stores", summary="List stores")

@@ -47,6 +47,20 @@ def backlog(tx: Tx, inflight_interactive: int, inflight_bulk: int) -> list[Queue
     return [QueueBacklog(**row) for row in tx.rows("backlog")]
 
 
+@dataclass(frozen=True)
+class DeferredReason:
+    """Jobs that wait for money or a model, by why; the age is of the one that waits longest."""
+
+    reason: str
+    jobs: int
+    oldest_age_seconds: float
+
+
+def deferred_reasons(tx: Tx) -> list[DeferredReason]:
+    """Reasons that some job has; needs the role that `backlog` needs."""
+    return [DeferredReason(**row) for row in tx.rows("deferred_reasons")]
+
+
 def role_counts(tx: Tx) -> list[RoleCount]:
     """Who works, by role."""
     return [RoleCount(row["role"], row["alive"], row["clock_skew_ms"] or 0) for row in tx.rows("process_counts")]

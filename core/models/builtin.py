@@ -48,9 +48,6 @@ class Builtin:
         """Raises NotInstalled."""
         return np.asarray(self._loaded().encode(list(texts)), np.float32)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
     def _loaded(self) -> Any:
         with self._lock:
             if self._model is None:

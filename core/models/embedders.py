@@ -1,44 +1,49 @@
 """The embedders of one process: each profile is opened once, the built-in weights are loaded once."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
 
 from core.models.builtin import Builtin, NotInstalled
-from core.models.embedding import PROFILES, Embedder, EmbeddingRefused, Profile, Vectors
-from core.models.served import QUERY_SECONDS, Served
+from core.models.catalogue import Named
+from core.models.embedding import Embedder, EmbeddingRefused, Profile, Purpose, Vectors
+from core.models.gateway import Gateway
+from core.models.model import Call
+
+KEPT = 256
+
+
+class Granted(Protocol):
+    """Who may use which profile (core/models/catalogue.py)."""
+
+    def embedding(self, tenant_id: UUID, named: Named) -> Profile: ...
 
 
 class Embedders:
-    """Made once a process and handed to what embeds; `close` at its end."""
+    """Made once a process and handed to what embeds. Served profiles go through the gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, profiles: Granted, gateway: Gateway) -> None:
+        self._profiles = profiles
+        self._gateway = gateway
         self._lock = threading.Lock()
-        self._open: dict[Profile, Embedder] = {}
+        self._open: OrderedDict[Profile, Embedder] = OrderedDict()
         self._local = _Local(Builtin())
 
-    def named(self, name: str) -> Embedder:
-        """The embedder of a profile that a store names. Raises EmbeddingRefused."""
-        profile = PROFILES.get(name)
-        if profile is None:
-            raise EmbeddingRefused(f"there is no embedding profile {name!r}: change the store's `embedding`")
-        return self.of(profile)
+    def named(self, tenant_id: UUID, named: Named) -> Embedder:
+        """The embedder of a profile that a store's configuration names. Raises EmbeddingRefused."""
+        return self.of(self._profiles.embedding(tenant_id, named))
 
     def of(self, profile: Profile) -> Embedder:
         with self._lock:
             if profile not in self._open:
-                self._open[profile] = self._made(profile)
+                provider = self._local if profile.kind == "builtin" else _Served(profile, self._gateway)
+                self._open[profile] = Embedder(profile, provider)
+            self._open.move_to_end(profile)
+            while len(self._open) > KEPT:
+                self._open.popitem(last=False)
             return self._open[profile]
-
-    def close(self) -> None:
-        with self._lock:
-            for embedder in self._open.values():
-                embedder.close()
-            self._open.clear()
-
-    def _made(self, profile: Profile) -> Embedder:
-        if profile.kind == "builtin":
-            return Embedder(profile, self._local)
-        return Embedder(profile, Served(profile), queries=Served(profile, QUERY_SECONDS))
 
 
 class _Local:
@@ -47,11 +52,20 @@ class _Local:
     def __init__(self, model: Builtin) -> None:
         self._model = model
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str], purpose: Purpose, call: Call) -> Vectors:
+        del purpose, call
         try:
             return self._model.embed(texts)
         except NotInstalled as error:
             raise EmbeddingRefused(str(error)) from error
 
-    def close(self) -> None:
-        self._model.close()
+
+class _Served:
+    """A server, asked through the gateway."""
+
+    def __init__(self, profile: Profile, gateway: Gateway) -> None:
+        self._profile = profile
+        self._gateway = gateway
+
+    def embed(self, texts: Sequence[str], purpose: Purpose, call: Call) -> Vectors:
+        return self._gateway.embed(self._profile, texts, purpose, call)

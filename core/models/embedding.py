@@ -6,8 +6,8 @@ refused as a whole: a vector is never paired with another text (failure-cases.md
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from core.errors import JobFailed, Unavailable
 from core.jsontext import canonical, sha256_hex
 from core.models import builtin
+from core.models.model import Call
 
 Vectors: TypeAlias = NDArray[np.float32]
 Purpose = Literal["query", "document"]
-Charge = Callable[[Sequence[str]], None]
 
 BATCH = 64
 """The most texts of one request."""
@@ -43,15 +43,17 @@ class BadReply(EmbeddingRefused):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """An embedding profile (contract.md, Store configuration). `dimensions` None: whatever the model gives."""
+    """An embedding profile (contract.md, Store configuration). `dimensions` None: whatever the model gives; `key_env`: the
+    variable that holds the key."""
 
     kind: Literal["builtin", "ollama", "openai"] = "builtin"
     url: str = ""
     model: str = ""
-    key: str = field(default="", repr=False)
+    key_env: str = ""
     dimensions: int | None = None
     query_prefix: str = ""
     document_prefix: str = ""
+    name: str = "builtin"
 
     @property
     def space(self) -> bytes:
@@ -62,8 +64,6 @@ class Profile:
 
 
 BUILTIN = Profile(dimensions=builtin.DIMENSIONS)
-PROFILES: Mapping[str, Profile] = {"builtin": BUILTIN}
-"""The profiles granted to every tenant."""
 
 
 class Provider(Protocol):
@@ -71,49 +71,37 @@ class Provider(Protocol):
 
     Raises EmbeddingUnavailable, EmbeddingRefused, BadReply."""
 
-    def embed(self, texts: Sequence[str]) -> Vectors: ...
-
-    def close(self) -> None: ...
-
-
-def _free(_: Sequence[str]) -> None:
-    """No budget yet: every call is free."""
+    def embed(self, texts: Sequence[str], purpose: Purpose, call: Call) -> Vectors: ...
 
 
 class Embedder:
-    """A profile at work; for any number of threads. `charge` is called before each request and may refuse it by raising:
-    the place where a budget reserves. `queries`: what embeds those instead, less patiently."""
+    """A profile at work; for any number of threads."""
 
-    def __init__(
-        self, profile: Profile, provider: Provider, charge: Charge = _free, queries: Provider | None = None
-    ) -> None:
+    def __init__(self, profile: Profile, provider: Provider) -> None:
         self.profile = profile
         self._provider = provider
-        self._for_queries = queries or provider
-        self._charge = charge
         self._queries: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = threading.Lock()
 
-    def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+    def embed(self, texts: Sequence[str], purpose: Purpose, call: Call) -> Vectors:
         """One row a text, in order: L2-normalised, a zero vector as it is. At most ceil(n / 64) requests.
 
         Raises EmbeddingUnavailable, EmbeddingRefused, BadReply."""
         prefix = self.profile.query_prefix if purpose == "query" else self.profile.document_prefix
         ready = [prefix + clean(text) for text in texts]
-        provider = self._for_queries if purpose == "query" else self._provider
-        parts = [self._batch(provider, ready[start : start + BATCH]) for start in range(0, len(ready), BATCH)]
+        parts = [self._batch(ready[start : start + BATCH], purpose, call) for start in range(0, len(ready), BATCH)]
         if len({part.shape[1] for part in parts}) > 1:
             raise BadReply("the embedder changed the length of its vectors from one batch to the next")
         return np.concatenate(parts) if parts else np.empty((0, self.profile.dimensions or 0), np.float32)
 
-    def query(self, text: str) -> Vectors:
+    def query(self, text: str, call: Call) -> Vectors:
         """The vector of one query, from the cache when it was asked before. The caller must not change it."""
         with self._lock:
             known = self._queries.get(text)
             if known is not None:
                 self._queries.move_to_end(text)
                 return known
-        vector = self.embed([text], "query")[0]
+        vector = self.embed([text], "query", call)[0]
         vector.setflags(write=False)
         with self._lock:
             self._queries[text] = vector
@@ -121,13 +109,8 @@ class Embedder:
                 self._queries.popitem(last=False)
         return vector
 
-    def close(self) -> None:
-        self._provider.close()
-        self._for_queries.close()
-
-    def _batch(self, provider: Provider, texts: Sequence[str]) -> Vectors:
-        self._charge(texts)
-        vectors = provider.embed(texts)
+    def _batch(self, texts: Sequence[str], purpose: Purpose, call: Call) -> Vectors:
+        vectors = self._provider.embed(texts, purpose, call)
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise BadReply(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
         wanted = self.profile.dimensions

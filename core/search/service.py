@@ -13,10 +13,13 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from core.budget.model import Spender
 from core.clock import monotonic, now
 from core.errors import InvalidRequest
+from core.models.catalogue import Named
 from core.models.embedders import Embedders
 from core.models.embedding import EmbeddingRefused, EmbeddingUnavailable, Vectors
+from core.models.model import Call
 from core.search import fusion, ranking, temporal
 from core.search.bm25 import QUERY_UNITS
 from core.search.finding import Finder
@@ -162,14 +165,17 @@ def search(
     the conversation's messages, oldest first, from which the date of `yesterday` is taken. `check` is called in long work and
     raises to stop. Raises InvalidRequest (`routes`)."""
     wanted = enabled(config) if routes is None else frozenset(routes)
-    embedding: str | None = config.get("embedding")
+    embedding: Named | None = config.get("embedding")
     if VECTORS in wanted and embedding is None:
         raise InvalidRequest.field("routes", "vectors needs an embedding, and the store's configuration has none")
     version = index_version(config)
     text = asked(query)
     degraded: list[str] = []
     began = monotonic()
-    vector = _embedded(engines, embedding, text, degraded) if embedding is not None and VECTORS in wanted else None
+    meaning = None
+    if embedding is not None and VECTORS in wanted:
+        call = Call(Spender(tenant_id, store_id, None, "embed", "read"))
+        meaning = _embedded(engines, embedding, text, call, degraded)
     embedding_ms = round((monotonic() - began) * 1000)
     check()
     lexical = fallback.search(
@@ -185,8 +191,8 @@ def search(
         found.routes[LEXICAL] = Route(lexical.numbers, int(np.count_nonzero(lexical.every > 0)), lexical.every)
     linked = False
     with db.tenant(tenant_id) as tx:
-        if vector is not None and embedding is not None:
-            route = _by_meaning(tx, engines, tenant_id, store_id, embedding, vector, lexical)
+        if meaning is not None:
+            route = _by_meaning(tx, engines, tenant_id, store_id, meaning, lexical)
             if route is not None:
                 found.routes[VECTORS] = route
         finder = Finder(tx, tenant_id, store_id, len(lexical.every), scope, lexical.all_seen)
@@ -240,19 +246,24 @@ def at_revision(wanted: int | None, newest: int) -> int:
     return wanted
 
 
-def _embedded(engines: Engines, profile: str, text: str, degraded: list[str]) -> Vectors | None:
+def _embedded(
+    engines: Engines, named: Named, text: str, call: Call, degraded: list[str]
+) -> tuple[UUID, Vectors] | None:
+    """The query's vector, and the space it lies in."""
     try:
-        return engines.embedders.named(profile).query(cut_units(text, QUERY_UNITS))
+        embedder = engines.embedders.named(call.spender.tenant_id, named)
+        return space_of(embedder), embedder.query(cut_units(text, QUERY_UNITS), call)
     except (EmbeddingUnavailable, EmbeddingRefused):
         degraded.append("embedding")
         return None
 
 
 def _by_meaning(
-    tx: Tx, engines: Engines, tenant_id: UUID, store_id: UUID, profile: str, vector: Vectors, lexical: LexicalResult
+    tx: Tx, engines: Engines, tenant_id: UUID, store_id: UUID, meaning: tuple[UUID, Vectors], lexical: LexicalResult
 ) -> Route | None:
     """None: the store has no vectors yet."""
-    vectors = engines.vectors.open(tx, tenant_id, store_id, space_of(engines.embedders.named(profile)))
+    space, vector = meaning
+    vectors = engines.vectors.open(tx, tenant_id, store_id, space)
     if vectors is None:
         return None
     visible = np.ones(len(lexical.every), np.bool_) if lexical.visible is None else lexical.visible

@@ -1,19 +1,22 @@
 """A store's configuration: its fields, its defaults, and what is refused (contract.md, Store configuration).
 
-What cannot work is refused when it is stored, naming the field, never at the first read. At present there is no model, no
-embedding but the built-in one, and no consolidated layer: whatever needs one is refused until the part it needs is there.
+What cannot work is refused when it is stored, naming the field, never at the first read. At present models may be named,
+but no read asks them and there is no consolidated layer: whatever needs one is refused until the part it needs is there.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from core.budget.model import CURRENCIES, parse_caps
 from core.errors import FieldProblem, InvalidRequest
 from core.jsontext import canonical, sha256_hex
 from core.models import builtin
+from core.models.catalogue import BUILTIN_NAME, Either, Named
+from core.models.profiles import ModelProfile
 from core.records.model import refusal
 
 FLAGS = ("planning", "screening", "judging", "coverage", "looping", "consolidation")
@@ -21,10 +24,11 @@ ROUTES = ("entities", "relations", "temporal", "supersedes", "recency", "travers
 LAYERED = frozenset({"relations", "supersedes"})
 """Routes that walk over what consolidation makes."""
 MAX_ITEMS = 16
-BUILTIN = "builtin"
-"""The embedding profile that every tenant may name."""
+COMPLETERS = ("planner", "consolidator")
+"""What must be able to write; a judge may be of any kind."""
 
-_PROFILES = ("planner", "judge", "consolidator", "embedding")
+Find = Callable[[Named], Either | None]
+"""The profile that a configuration names, if the tenant may use it. Raises InvalidRequest: its inline form is wrong."""
 _NOT_HASHED = frozenset({"modelCache", "budgets"})
 _TIMEOUTS = frozenset({"timeoutSeconds", "attemptTimeoutSeconds"})
 _CACHE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
@@ -36,7 +40,24 @@ def _cache_name(value: str) -> str:
     return value
 
 
-_Profile = Annotated[Any, WithJsonSchema({"type": "string", "description": "a profile granted to the tenant"})]
+def _budgets(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        parse_caps(value)
+    except ValueError as error:
+        raise PydanticCustomError("invalid", "{problem}", {"problem": str(error)}) from None
+    return value
+
+
+_BUDGETS: dict[str, Any] = {
+    "type": "object",
+    "description": "What this store may spend with each provider, in whole units; it can only lower the operator's caps.",
+    "properties": {provider: {"type": ["number", "string"]} for provider in CURRENCIES},
+    "additionalProperties": False,
+}
+_Profile = Annotated[
+    Any,
+    WithJsonSchema({"type": ["string", "object", "null"], "description": "A profile granted to the tenant, by name."}),
+]
 _Object = Annotated[Any, WithJsonSchema({"type": "object"})]
 
 
@@ -100,7 +121,7 @@ class StoreConfig(_Part):
     index: Index | None = None
     view: ViewConfig | None = None
     consolidation: _Object = None
-    budgets: _Object = None
+    budgets: Annotated[dict[str, Any], AfterValidator(_budgets), WithJsonSchema(_BUDGETS)] | None = None
     modelCache: Annotated[str, AfterValidator(_cache_name)] | None = None
 
 
@@ -108,14 +129,22 @@ DEFAULT = StoreConfig(index=Index(version=2, lexical=True, entities=True, tempor
 """What a store made without a configuration gets written out."""
 
 
-def parse_config(data: object, *, allow_model_cache: bool = False) -> StoreConfig:
-    """The configuration in decoded JSON. Raises InvalidRequest naming each field that is wrong or cannot work."""
+def nothing_granted(named: Named) -> Either | None:
+    del named
+    return None
+
+
+def parse_config(data: object, *, allow_model_cache: bool = False, find: Find = nothing_granted) -> StoreConfig:
+    """The configuration in decoded JSON. `find`: the tenant's profiles, but for the built-in one.
+
+    Raises InvalidRequest naming each field that is wrong or cannot work."""
     try:
         config = StoreConfig.model_validate(data)
     except ValidationError as error:
         raise refusal(error) from None
     problems = [
-        *_model_problems(config),
+        *_unbuilt_problems(config),
+        *_profile_problems(config, find),
         *_index_problems(config.index or Index()),
         *([] if allow_model_cache or config.modelCache is None else [_CACHE_PROBLEM]),
     ]
@@ -130,39 +159,47 @@ _CACHE_PROBLEM = FieldProblem(
 )
 
 
-def _model_problems(config: StoreConfig) -> list[FieldProblem]:
+def _unbuilt_problems(config: StoreConfig) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
     if config.strategy != "simple":
-        problems.append(
-            FieldProblem("strategy", "needs a planner and a judge, which are not available yet; use simple")
-        )
+        problems.append(FieldProblem("strategy", "is not available yet; use simple"))
     for flag in FLAGS:
         if config.policy is not None and getattr(config.policy, flag):
             problems.append(
-                FieldProblem(f"policy.{flag}", "needs a model, and none is granted to this tenant; set it to false")
+                FieldProblem(f"policy.{flag}", "needs reads that ask models: not available yet; set it to false")
             )
-    problems += [
-        FieldProblem(name, fault) for name in _PROFILES if (fault := _profile_fault(name, getattr(config, name)))
-    ]
     if config.consolidation is not None:
-        problems.append(
-            FieldProblem("consolidation", "needs a completion model, and none is granted to this tenant; leave it out")
-        )
-    if config.budgets is not None:
-        problems.append(
-            FieldProblem("budgets", "caps model spending, and no model is granted to this tenant; leave it out")
-        )
+        problems.append(FieldProblem("consolidation", "is not available yet; leave it out"))
     return problems
 
 
-def _profile_fault(name: str, value: object) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        return "must name a profile granted to this tenant; models are set up by the operator"
-    if name == "embedding" and value == BUILTIN:
-        return None if builtin.installed() else builtin.INSTALL
-    return f"no profile {value!r:.80} is granted to this tenant; leave it out"
+def _profile_problems(config: StoreConfig, find: Find) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    for role in ("planner", "judge", "consolidator", "embedding"):
+        value: object = getattr(config, role)
+        if value is not None:
+            problems += _role_problems(role, value, find)
+    return problems
+
+
+def _role_problems(role: str, value: object, find: Find) -> list[FieldProblem]:
+    if role == "embedding" and value in (BUILTIN_NAME, {"kind": BUILTIN_NAME}):
+        return [] if builtin.installed() else [FieldProblem(role, builtin.INSTALL)]
+    if not isinstance(value, (str, dict)):
+        return [FieldProblem(role, "must name a profile granted to this tenant; models are set up by the operator")]
+    try:
+        found = find(cast("Named", value))
+    except InvalidRequest as error:
+        nested = [FieldProblem(f"{role}.{problem.field}", problem.message) for problem in error.fields]
+        return nested or [FieldProblem(role, error.detail)]
+    if found is None:
+        return [FieldProblem(role, f"no profile {value!r:.80} is granted to this tenant; leave it out")]
+    if isinstance(found, ModelProfile) == (role == "embedding"):
+        wanted = "an embedding profile" if role == "embedding" else "a model's profile"
+        return [FieldProblem(role, f"must be {wanted}, and {found.name} is none")]
+    if role in COMPLETERS and isinstance(found, ModelProfile) and found.decides:
+        return [FieldProblem(role, f"must complete, and {found.name} only answers questions; it can be the judge")]
+    return []
 
 
 def _index_problems(index: Index) -> list[FieldProblem]:
@@ -182,13 +219,18 @@ def effective(config: StoreConfig | None) -> dict[str, Any]:
         "policy": (config.policy or Policy()).model_dump(),
         "view": (config.view or ViewConfig()).model_dump(),
     }
+    for role in ("planner", "judge", "consolidator"):
+        if getattr(config, role) is not None:
+            settled[role] = getattr(config, role)
     if "embedding" in config.model_fields_set:
         settled["embedding"] = config.embedding  # null too: it means none, where leaving it out means the default
     elif builtin.installed():
-        settled["embedding"] = BUILTIN
+        settled["embedding"] = BUILTIN_NAME
     if config.index is not None:
         flags = {name: True for name in ("lexical", *ROUTES) if getattr(config.index, name)}
         settled["index"] = {"version": config.index.version, **flags}
+    if config.budgets:
+        settled["budgets"] = config.budgets
     if config.modelCache is not None:
         settled["modelCache"] = config.modelCache
     return settled

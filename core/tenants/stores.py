@@ -7,6 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from core import ids
+from core.budget.caps import set_store_caps
+from core.budget.model import parse_caps
 from core.clock import rfc3339
 from core.errors import NotFound, PreconditionFailed
 from core.jsontext import dumps
@@ -75,11 +77,13 @@ def put_store(
     """
     check_store_name(name)
     settled = effective(config)
+    caps = parse_caps(settled.get("budgets", {}))
     values = {"config": dumps(settled), "policy_hash": policy_hash(settled)}
     found = tx.row("lock_store_by_name", tenant=tenant_id, store_name=name)
     if found is None and if_match is None:
         row = tx.row("insert_store", tenant=tenant_id, store=ids.uuid7(), store_name=name, **values)
         if row is not None:
+            set_store_caps(tx, tenant_id, row["store_id"], caps)
             return Store.of(row), True
         found = tx.row("lock_store_by_name", tenant=tenant_id, store_name=name)  # another request was first
     if found is None:
@@ -89,6 +93,7 @@ def put_store(
         store.check(if_match)
     row = tx.row("replace_store", tenant=tenant_id, store=store.id, **values)
     assert row is not None
+    set_store_caps(tx, tenant_id, store.id, caps)
     if index_version(store.config) != index_version(settled):
         request_job(tx, tenant_id, store.id)
     if settled.get("embedding") not in (None, store.config.get("embedding")):

@@ -75,3 +75,10 @@ select process_id, role, host, pid, queues, started_at, seen_at, jobs_done, cloc
 
 -- name: backlog()
 select * from backlog;
+
+-- name: wake_deferred(reason, limit)
+-- The money is there again: what waits for it need not wait for its time. The relay's sweep takes them in their turn.
+update jobs j set due_at = now(), run_at = now()
+ where j.ctid = any (array(select k.ctid from jobs k where k.finished_at is null and k.state = 'deferred' and k.reason = :reason
+                            limit :limit for update skip locked))
+returning j.job_id;

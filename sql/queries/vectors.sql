@@ -1,7 +1,7 @@
 -- Vectors (core/search/vectors). Statements that return vectors are run in the binary protocol.
 
 -- name: embedding_of(tenant, store)
-select config ->> 'embedding' as embedding from stores where tenant_id = :tenant and store_id = :store;
+select config -> 'embedding' as embedding from stores where tenant_id = :tenant and store_id = :store;
 
 -- name: vector_state(tenant, store, space)
 -- How far a store is filled, and how far it could be. What is numbered below `total` is there for the next statement to see.

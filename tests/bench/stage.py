@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -29,7 +30,8 @@ Started = TypeVar("Started", bound=Process)
 class Stage:
     """Servers with a migrated database. `faults` goes to every process of the product that is started later."""
 
-    def __init__(self, postgres: Postgres, valkey: Valkey) -> None:
+    def __init__(self, postgres: Postgres, valkey: Valkey, folder: Path) -> None:
+        self.folder = folder
         self.postgres = postgres
         self.valkey = valkey
         self.faults = ""
@@ -67,8 +69,8 @@ class Stage:
         return tenant.id, secret
 
     @contextmanager
-    def relay(self) -> Iterator[Process]:
-        yield from _running(Process(["-m", "api.cli.main", "relay"], self.environment("relay")))
+    def relay(self, **settings: str) -> Iterator[Process]:
+        yield from _running(Process(["-m", "api.cli.main", "relay"], self.environment("relay", **settings)))
 
     @contextmanager
     def worker(self, group: str, **settings: str) -> Iterator[Process]:
@@ -113,7 +115,7 @@ def stage() -> Iterator[Stage]:
         # Ports of their own, so that a server that is killed comes back at the same address.
         postgres = stack.enter_context(Postgres(folder / "postgres", port=_free_port()))
         valkey = stack.enter_context(Valkey(folder / "valkey", port=_free_port()))
-        yield Stage(postgres, valkey)
+        yield Stage(postgres, valkey, folder)
 
 
 def _free_port() -> int:

@@ -18,7 +18,9 @@ from workers.queues import QUEUES
 ROUTES = [
     ("POST", "/tenants"), ("GET", "/tenants"), ("GET", "/tenants/{id}"), ("PATCH", "/tenants/{id}"), ("POST", "/keys"),
     ("GET", "/keys"), ("DELETE", "/keys/{id}"), ("GET", "/queues"), ("GET", "/queues/write.bulk/dead"),
-    ("POST", "/queues/write.bulk/retry"), ("POST", "/queues/write.bulk/purge"),
+    ("POST", "/queues/write.bulk/retry"), ("POST", "/queues/write.bulk/purge"), ("GET", "/budgets"), ("PUT", "/budgets"),
+    ("GET", "/models"), ("GET", "/models/m"), ("PUT", "/models/m"), ("DELETE", "/models/m"),
+    ("PUT", "/tenants/{id}/stores/journal"),
 ]  # fmt: skip
 
 
@@ -49,9 +51,10 @@ def test_every_route_below_admin_is_in_that_table(api: Api) -> None:
         for path, operations in api.app.openapi()["paths"].items() if path.startswith("/v1/admin")
         for method in operations
     }  # fmt: skip
-    assert {(method, path.replace("{tenant}", "{id}").replace("{key}", "{id}")) for method, path in served} == set(
-        ROUTES
-    )
+    names = {"{tenant}": "{id}", "{key}": "{id}", "{name}": "m", "{store}": "journal"}
+    for name, example in names.items():
+        served = {(method, path.replace(name, example)) for method, path in served}
+    assert served == set(ROUTES)
 
 
 def test_a_tenant_is_made_shown_changed_and_listed(operator: httpx.Client) -> None:

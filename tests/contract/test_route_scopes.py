@@ -45,6 +45,15 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "POST /v1/imports/{id}/pause": ("write",),
     "POST /v1/imports/{id}/resume": ("write",),
     "POST /v1/imports/{id}/cancel": ("write",),
+    "GET /v1/budgets": ("read",),
+    "GET /v1/usage": ("read",),
+    "GET /v1/admin/budgets": ("operator",),
+    "PUT /v1/admin/budgets": ("operator",),
+    "GET /v1/admin/models": ("operator",),
+    "PUT /v1/admin/models/{name}": ("operator",),
+    "GET /v1/admin/models/{name}": ("operator",),
+    "DELETE /v1/admin/models/{name}": ("operator",),
+    "PUT /v1/admin/tenants/{tenant}/stores/{store}": ("operator",),
     "POST /v1/admin/tenants": ("operator",),
     "GET /v1/admin/tenants": ("operator",),
     "GET /v1/admin/tenants/{tenant}": ("operator",),
@@ -91,7 +100,7 @@ class World:
     def ask(self, client: httpx.Client, route: str, *, store: str = "theirs", body: bool = True) -> httpx.Response:
         method, _, path = route.partition(" ")
         record_or_import = self.upload if path.startswith("/v1/imports") else "d-1"
-        names = {"store": store, "id": record_or_import, "job": self.job, "tenant": self.a, "key": self.a}
+        names = {"store": store, "id": record_or_import, "job": self.job, "tenant": self.a, "key": self.a, "name": "m"}
         url = path.format(slug="quota", queue="write.bulk", **names)
         if method == "PATCH" and path.startswith("/v1/imports"):
             return client.patch(url, content=b"[]\n", headers={"Upload-Offset": "0"})

@@ -19,16 +19,11 @@ START_S = 60
 
 
 @contextmanager
-def up(data_dir: Path, output: Path, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
+def up(data_dir: Path, output: Path, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`muniment up` in the background, once it says that all runs."""
+    command = [*COMMAND, "up", "--data-dir", str(data_dir), *options]
     with output.open("wb") as stream:
-        process = subprocess.Popen(
-            [*COMMAND, "up", "--data-dir", str(data_dir), *more],
-            env=environment(),
-            cwd="/",
-            stdout=stream,
-            stderr=stream,
-        )
+        process = subprocess.Popen(command, env=environment(), cwd="/", stdout=stream, stderr=stream)
     try:
         started = eventually(lambda: "Logs follow" in output.read_text() or process.poll() is not None, seconds=START_S)
         assert started, output.read_text()

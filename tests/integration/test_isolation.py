@@ -15,8 +15,18 @@ from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
 from tests.rows import execute
 
-FLEET = {"tenants", "operator_keys", "leases", "processes", "function_versions"}
+FLEET = {
+    "tenants", "operator_keys", "leases", "processes", "function_versions",
+    "process_leases", "budget_accounts", "budget_slices", "inflight_shares", "breakers", "circuit_counts",
+    "model_profiles",
+}  # fmt: skip
 """The listed exceptions; the migration tool's own tables begin with `_yoyo` or `yoyo`."""
+
+OPERATORS = {"api_keys", "model_grants"}
+"""Only operators change them."""
+
+FOR_EVER = {"budget_entries", "budget_spenders", "budget_usage"}
+"""The ledger is written and corrected, never deleted."""
 
 FILLING: dict[str, Any] = {
     "uuid": "gen_random_uuid()",
@@ -146,8 +156,12 @@ def test_a_tenant_sees_and_changes_only_its_own(
             enter(app, mine)
             seen = app.execute(f"select distinct tenant_id from {table}".encode()).fetchall()
             assert seen == [(mine,)], table
-        if table == "api_keys":
-            continue  # only operators change keys: see the next test
+        if table in OPERATORS:
+            continue  # see test_the_app_cannot_touch_keys_tenants_or_operators
+        if table in FOR_EVER:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), app.transaction():
+                app.execute(f"delete from {table}".encode())
+            continue
         with app.transaction(force_rollback=True):
             enter(app, mine)
             assert app.execute(f"delete from {table} where tenant_id = %s".encode(), [other]).rowcount == 0, table
@@ -161,7 +175,7 @@ def test_a_tenant_sees_and_changes_only_its_own(
 def test_a_row_of_another_tenant_cannot_be_inserted(
     database: TestDatabase, two: tuple[UUID, UUID], app: psycopg.Connection[Any]
 ) -> None:
-    for table in set(tenant_tables(database.admin)) - {"api_keys"}:
+    for table in set(tenant_tables(database.admin)) - OPERATORS:
         statement = insertion(database.admin, table).encode()
         enter(app, two[0])
         app.execute(statement, [two[0]])  # the statement itself is sound
@@ -177,6 +191,9 @@ def test_the_app_cannot_touch_keys_tenants_or_operators(app: psycopg.Connection[
         "update tenants set weight = 100",
         "update api_keys set scopes = '{manage}'",
         "delete from api_keys",
+        "delete from model_grants",
+        "insert into model_grants values (gen_random_uuid(), 'judge')",
+        "update model_profiles set for_all = true",
         "alter table jobs disable row level security",
         "create table mine (n integer)",
         "set role muniment_owner",

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from core.errors import Erased, InvalidRequest
-from core.models import embedders as opened
+from core.models import gateway
+from core.models.attempts import Policy
 from core.models.embedders import Embedders
 from core.models.embedding import Profile
 from core.reading.service import read
@@ -29,6 +30,7 @@ from tests.conftest import TestDatabase
 from tests.fakes.embedding_server import EmbeddingServer, embedding_server, vector
 from tests.fakes.jobs import Jobs
 from tests.fakes.memory import Memory
+from tests.fakes.models import embedders_alone
 from tests.fakes.ranking import literal
 from tests.rows import execute
 
@@ -102,13 +104,9 @@ def server() -> Iterator[EmbeddingServer]:
 
 
 @pytest.fixture
-def world(
-    database: TestDatabase, tenant: UUID, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
-    monkeypatch.setattr(opened, "PROFILES", {"fake": Profile(kind="openai", url=server.url, model="fake")})
-    embedders = Embedders()
-    yield World(database, tenant, embedders)
-    embedders.close()
+def world(database: TestDatabase, tenant: UUID, server: EmbeddingServer) -> Iterator[World]:
+    with embedders_alone({"fake": Profile(kind="openai", url=server.url, model="fake")}) as embedders:
+        yield World(database, tenant, embedders)
 
 
 def written(world: World, texts: Sequence[str] = TEXTS) -> list[str]:
@@ -209,7 +207,7 @@ def test_without_its_embedder_a_search_goes_by_words_and_says_so(
 def test_an_embedder_that_hangs_does_not_hold_up_a_search(
     world: World, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "QUERY_SECONDS", 0.2)
+    monkeypatch.setattr(gateway, "QUERY", Policy(attempts=1, timeout=0.2, whole=5))
     world.configure(version=2, lexical=True, embedding="fake")
     written(world)
     world.embed()

@@ -15,7 +15,6 @@ from core.ids import uuid7
 from core.jobs.kinds import kinds
 from core.jobs.model import Claim, Deferred, Done
 from core.models import builtin
-from core.models import embedders as opened
 from core.models.embedders import Embedders
 from core.models.embedding import BadReply, EmbeddingRefused, Profile
 from core.records.service import commit_writes
@@ -28,6 +27,7 @@ from tests.conftest import TestDatabase
 from tests.fakes.embedding_server import EmbeddingServer, embedding_server, vector
 from tests.fakes.fleet import fleet, until
 from tests.fakes.jobs import WRITE, Jobs
+from tests.fakes.models import TENANT, call, embedders_alone
 from tests.rows import execute
 from workers.actors.embedding import EmbedStore
 from workers.actors.work import Work
@@ -43,13 +43,11 @@ def server() -> Iterator[EmbeddingServer]:
 
 
 @pytest.fixture
-def embedders(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedders]:
+def embedders(server: EmbeddingServer) -> Iterator[Embedders]:
     """The profile `fake` is granted to everyone."""
     profile = Profile(kind="openai", url=server.url, model="fake", document_prefix="d: ", query_prefix="q: ")
-    monkeypatch.setattr(opened, "PROFILES", {"fake": profile})
-    made = Embedders()
-    yield made
-    made.close()
+    with embedders_alone({"fake": profile}) as made:
+        yield made
 
 
 class World:
@@ -61,7 +59,7 @@ class World:
         self.embedders = embedders
         self.jobs = Jobs(database, tenant)
         self.cache = VectorCache()
-        self.space = filling.space_of(embedders.named("fake"))
+        self.space = filling.space_of(embedders.named(TENANT, "fake"))
         self.store = self.made("journal")
 
     def made(self, name: str) -> UUID:
@@ -328,13 +326,13 @@ def test_a_vector_that_arrives_after_the_erasure_is_not_kept(
     world: World, embedders: Embedders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = world.write("gone", "stays")
-    embedder = embedders.named("fake")
+    embedder = embedders.named(TENANT, "fake")
     embed = embedder.embed
 
-    def slowly(texts: Any, purpose: Any) -> Any:
+    def slowly(texts: Any, purpose: Any, call: Any) -> Any:
         monkeypatch.setattr(embedder, "embed", embed)
         world.erase(recordId=first.rpartition("-b")[0])
-        return embed(texts, purpose)
+        return embed(texts, purpose, call)
 
     monkeypatch.setattr(embedder, "embed", slowly)
     world.run()
@@ -414,10 +412,9 @@ def test_a_write_gets_its_vector_from_a_worker_of_the_product(
         for text in ("The cat sleeps on the sofa.", "Taxes are due in April."):
             parts.accept("write", json.dumps({"text": text}))
         until(lambda: execute(database.admin, "select filled from vector_sets") == [(2,)])
-    embedders = Embedders()
-    embedder = embedders.named("builtin")
-    with database.app.tenant(tenant) as tx:
-        found = VectorCache().open(tx, tenant, store_id_of(tx, tenant, "journal"), filling.space_of(embedder))
-    assert found is not None
-    assert found.similar(embedder.query("Wo schläft die Katze?"), 1).numbers.tolist() == [0]
-    embedders.close()
+    with embedders_alone() as embedders:
+        embedder = embedders.named(tenant, "builtin")
+        with database.app.tenant(tenant) as tx:
+            found = VectorCache().open(tx, tenant, store_id_of(tx, tenant, "journal"), filling.space_of(embedder))
+        assert found is not None
+        assert found.similar(embedder.query("Wo schläft die Katze?", call()), 1).numbers.tolist() == [0]

@@ -14,8 +14,8 @@ SOURCES = "\n".join(
     for path in sorted((ROOT / part).rglob("*.py"))
     if path != ROOT / "core" / "settings.py"
 )
-INSIDE = {"database_direct_url"}
-"""Read by `Settings` itself, for `direct_url`."""
+INSIDE = {"database_direct_url", "model_key_envs"}
+"""Read by `Settings` itself, for `direct_url` and `key_envs`."""
 
 
 @pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - INSIDE))
@@ -73,3 +73,20 @@ def test_a_child_gets_no_setting_but_what_it_is_given(monkeypatch: pytest.Monkey
     environment = child_environment(log="text")
     assert "MUNIMENT_API_KEY" not in environment
     assert environment["MUNIMENT_LOG"] == "text"
+
+
+def test_a_models_key_is_read_when_it_is_used_and_only_from_a_listed_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load({"MUNIMENT_MODEL_KEY_ENVS": " JEV_KEY, OTHER_KEY,"})
+    assert settings.key_envs == {"JEV_KEY", "OTHER_KEY"}
+    monkeypatch.setenv("JEV_KEY", "canary")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    assert settings.model_key("JEV_KEY") == "canary"
+    assert "canary" not in repr(settings)
+    for name, why in (("AWS_SECRET_ACCESS_KEY", "not listed"), ("OTHER_KEY", "not set")):
+        with pytest.raises(SettingsError, match=why) as refused:
+            settings.model_key(name)
+        assert "canary" not in refused.value.detail
+    for wrong in ("two lines\n", " x", "é"):
+        monkeypatch.setenv("JEV_KEY", wrong)
+        with pytest.raises(SettingsError, match="holds what no key can hold"):
+            settings.model_key("JEV_KEY")

@@ -1,12 +1,16 @@
 """A store's configuration: every refusal names its field, defaults come key by key, the hash is the contract's."""
 
 import hashlib
+from typing import Any
 
 import pytest
 import rfc8785
 
 from core.errors import InvalidRequest
 from core.models import builtin
+from core.models.catalogue import Named
+from core.models.embedding import Profile
+from core.models.profiles import ModelProfile
 from core.tenants.config import FLAGS, LAYERED, ROUTES, effective, parse_config, policy_hash
 
 POLICY = dict.fromkeys(FLAGS, False)
@@ -52,7 +56,8 @@ REFUSED = [
     ({"view": {"order": "rank"}}, "view.order"),
     ({"view": {"max_items": 8}}, "view.max_items"),
     ({"consolidation": {"mode": "timelines"}}, "consolidation"),
-    ({"budgets": {"jev": 5}}, "budgets"),
+    ({"budgets": {"jev": -5}}, "budgets"),
+    ({"budgets": {"cheap": 5}}, "budgets"),
     ({"modelCache": "run-1"}, "modelCache"),
     ({"budgetFile": "x.db"}, "budgetFile"),
 ]
@@ -148,6 +153,29 @@ def test_the_built_in_embedding_is_the_default_where_it_is_installed() -> None:
     assert effective(parse_config(none)) == none
     with pytest.raises(InvalidRequest, match="no profile 'nomic' is granted"):
         parse_config({"embedding": "nomic"})
+
+
+PROFILES: dict[str, Any] = {
+    "jev": ModelProfile("jev", "jev", "jev-1.13.0", "https://h"),
+    "writer": ModelProfile("writer", "local", "m", "http://127.0.0.1"),
+    "nomic": Profile("ollama", "http://127.0.0.1", "nomic", name="nomic"),
+}
+
+
+def granted(named: Named) -> Any:
+    return PROFILES.get(str(named))
+
+
+def test_a_granted_profile_may_be_named_where_it_can_do_the_work() -> None:
+    named = {"planner": "writer", "judge": "jev", "consolidator": "writer", "embedding": "nomic"}
+    settled = effective(parse_config(named, find=granted))
+    assert {role: settled[role] for role in named} == named
+    assert effective(parse_config(settled, find=granted)) == settled
+    assert effective(parse_config({"judge": "writer"}, find=granted))["judge"] == "writer"  # it can stand in
+    for role, name in (("planner", "jev"), ("consolidator", "jev"), ("judge", "nomic"), ("embedding", "jev")):
+        with pytest.raises(InvalidRequest, match=r"must be|must complete") as refused:
+            parse_config({role: name}, find=granted)
+        assert refused.value.fields[0].field == role
 
 
 def test_an_embedding_that_is_not_installed_says_what_to_install() -> None:

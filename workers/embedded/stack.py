@@ -21,17 +21,19 @@ from core.store.database import Database, Row
 from core.store.migrate import bootstrap, migrate
 from workers.embedded.datadir import DataDir, Running, read_key
 from workers.embedded.errors import CannotStart
-from workers.embedded.firsttenant import make_first_tenant
+from workers.embedded.firsttenant import first_tenant, make_first_tenant
 from workers.embedded.ports import ATTEMPTS, LOOPBACK, free_port, is_free
 from workers.embedded.postgres import Postgres
 from workers.embedded.process import KILL_S, Child
 from workers.embedded.readiness import await_all
+from workers.embedded.rehearsal.granting import grant
 from workers.embedded.valkey import Valkey
 from workers.queues import GROUPS
 
 DATABASE = "muniment"
 API_PORT = 8420
 EXPORTER_PORT = 9420
+REHEARSAL_PORT = 9430
 READY_S = 60.0
 STOP_S = 15.0
 FINISH_S = 5
@@ -101,8 +103,9 @@ class Stack:
     """Start it from the main thread. `with Stack(folder) as stack:` gives a stack that answers, or raises CannotStart.
 
     `durable` False is for tests: quick, and unsafe against a power cut. `groups` are the worker groups to run, `api`
-    False leaves the API out. `port` is the API's (None: 8420 if it is free, else any). `settings` are for all our own
-    processes, `extra` for one of them by its name (`api`, a group, `relay`, `exporter`), e.g.
+    False leaves the API out. `port` is the API's (None: 8420 if it is free, else any). `rehearsal` True also serves rules in
+    the place of models, as profiles of the first tenant. `settings` are for all our own
+    processes, `extra` for one of them by its name (`api`, a group, `relay`, `exporter`, `rehearsal`), e.g.
     `{"fast": {"faults": "commit.before=kill:0.1"}}`; both are field names of `core.settings.Settings`.
     """
 
@@ -114,6 +117,7 @@ class Stack:
         groups: Collection[str] = tuple(GROUPS),
         api: bool = True,
         port: int | None = None,
+        rehearsal: bool = False,
         settings: Mapping[str, str] | None = None,
         extra: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
@@ -122,6 +126,7 @@ class Stack:
         self._groups = [GROUPS[name] for name in groups]
         self._with_api = api
         self._port = port
+        self._with_rehearsal = rehearsal
         self._settings = settings or {}
         self._extra = extra or {}
         self.postgres = self._make_postgres()
@@ -146,6 +151,11 @@ class Stack:
     def database_url(self, role: str) -> str:
         """The database as `owner`, `app`, `relay` or `exporter`."""
         return self.postgres.dsn(f"muniment_{role}", self._passwords[role], DATABASE)
+
+    @property
+    def rehearsal_url(self) -> str:
+        """The rehearsal models' address, without a path; "" for a stack without them."""
+        return f"http://{self._own['rehearsal'].address}" if "rehearsal" in self._own else ""
 
     @property
     def key(self) -> str:
@@ -196,6 +206,8 @@ class Stack:
                     os.truncate(own.log, 0)
                 own.launch()
             self._await_first_ready()
+            if self._with_rehearsal:
+                self._grant_rehearsal()
             url = self.url if self._with_api else ""
             self.data.announce(Running(os.getpid(), url, self.database_url("owner"), self.redis_url))
         except BaseException:
@@ -312,7 +324,8 @@ class Stack:
     def _plan(self) -> dict[str, _Own]:
         plan: dict[str, _Own] = {}
         if self._with_api:
-            plan["api"] = self._process("api", ["api"], "app", {"database_operator_url": self.database_url("relay")})
+            own = {"database_operator_url": self.database_url("relay"), "inline_models": "1"}
+            plan["api"] = self._process("api", ["api"], "app", own)
             plan["api"].bind = "bind"
             plan["api"].listen_on(self._port or _port(API_PORT))
         for group in self._groups:
@@ -321,13 +334,18 @@ class Stack:
         plan["exporter"] = self._process("exporter", ["exporter"], "exporter")
         plan["exporter"].bind = "exporter_bind"
         plan["exporter"].listen_on(_port(EXPORTER_PORT))
+        if self._with_rehearsal:
+            plan["rehearsal"] = self._process("rehearsal", ["rehearsal"])
+            plan["rehearsal"].bind = "rehearsal_bind"
+            plan["rehearsal"].listen_on(_port(REHEARSAL_PORT))
         return plan
 
-    def _process(self, name: str, command: list[str], role: str, more: Mapping[str, str] | None = None) -> _Own:
+    def _process(self, name: str, command: list[str], role: str = "", more: Mapping[str, str] | None = None) -> _Own:
+        """Without a `role` it speaks to neither server."""
+        servers = {"database_url": self.database_url(role), "redis_url": self.redis_url} if role else {}
         environment = child_environment(
             **{
-                "database_url": self.database_url(role),
-                "redis_url": self.redis_url,
+                **servers,
                 "log": "text",
                 "shutdown_seconds": str(FINISH_S),
                 **(more or {}),
@@ -348,6 +366,11 @@ class Stack:
             else:
                 return
         self.await_ready()
+
+    def _grant_rehearsal(self) -> None:
+        with Database(self.database_url("owner"), name="up", size=1) as db, db.system() as tx:
+            if (tenant := first_tenant(tx)) is not None:
+                grant(tx, tenant.id, self.rehearsal_url)
 
     def _move(self) -> bool:
         moved = False

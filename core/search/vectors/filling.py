@@ -11,12 +11,15 @@ from uuid import UUID
 
 import numpy as np
 
+from core.budget.model import Spender
 from core.clock import monotonic
 from core.errors import LeaseLost
 from core.jobs.model import Claim
 from core.jsontext import loads
+from core.models.catalogue import Named
 from core.models.embedders import Embedders
 from core.models.embedding import Embedder, EmbeddingRefused, Vectors, text_of
+from core.models.model import Call
 from core.store.database import Database, Row
 
 PAGE = 256
@@ -51,14 +54,15 @@ def fill(db: Database, claim: Claim, embedders: Embedders, check: Callable[[], N
 
     Raises EmbeddingUnavailable, EmbeddingRefused, BadReply, LeaseLost, and what `check` raises between pages."""
     until = monotonic() + seconds
+    call = Call(Spender(claim.tenant_id, claim.store_id, claim.job_id, "embed", "consolidation"))
     done = Filled()
     while True:
         check()
         with db.tenant(claim.tenant_id) as tx:
-            name: str | None = tx.value("embedding_of", tenant=claim.tenant_id, store=claim.store_id)
-        if name is None:
+            named: Named | None = tx.value("embedding_of", tenant=claim.tenant_id, store=claim.store_id)
+        if named is None:
             return done
-        embedder = embedders.named(name)
+        embedder = embedders.named(claim.tenant_id, named)
         page = _read(db, claim, space_of(embedder))
         if page.first == page.end:
             return done
@@ -66,7 +70,7 @@ def fill(db: Database, claim: Claim, embedders: Embedders, check: Callable[[], N
             done.left = True
             return done
         texts = {row["content"]: text_of(_record(row)) for row in page.rows if row["canonical"] is not None}
-        vectors = embedder.embed(list(texts.values()), "document")
+        vectors = embedder.embed(list(texts.values()), "document", call)
         if _store(db, claim, embedder, page, dict(zip(texts, vectors, strict=True))):
             done.embedded += sum(row["canonical"] is not None for row in page.rows)
             done.reused += sum(row["canonical"] is None for row in page.rows)
