@@ -61,6 +61,7 @@ class Waiter:
         self._look = asyncio.Event()
         self._tried = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._lost = False
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -120,6 +121,7 @@ class Waiter:
                     failures = 0
                 if failures == 0:
                     _log.warning("answers: Redis is lost, rows are polled: %s: %s", type(error).__name__, error)
+                self._lost = True
             finally:
                 self.listening = False
                 self._tried.set()
@@ -141,6 +143,9 @@ class Waiter:
                 self._heard(message["data"])
             elif message["type"] == "subscribe":
                 self.listening = True
+                if self._lost:
+                    self._lost = False
+                    _log.warning("answers: Redis is back")
                 self._tried.set()
                 self.nudge()  # what was published before is lost
 

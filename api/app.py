@@ -12,7 +12,7 @@ from api.answers import Waiter
 from api.auth import Authenticator
 from api.limits import BodyLimits
 from api.metrics import Metrics, Observe
-from api.routes import admin, health, imports, jobs, memories, reads, records, searches, stores
+from api.routes import admin, health, imports, jobs, memories, reads, records, stores
 from api.services import DATABASE_CONNECTIONS, OPERATOR_CONNECTIONS, RESERVED_CONNECTIONS, Services
 from core.faults import Faults
 from core.jobs.kinds import kinds
@@ -31,7 +31,7 @@ Every route below `/v1` needs a key: `Authorization: Bearer mun_…`. What takes
 the job, or with the result if `Prefer: wait=N` is sent and the job ends in time. Every error is a problem (RFC 9457) whose
 `type` is a page that says what to do."""
 
-ROUTERS = (memories, reads, searches, records, jobs, stores, imports, admin)
+ROUTERS = (memories, reads, records, jobs, stores, imports, admin)
 
 
 def create_app(

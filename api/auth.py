@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from fastapi import Depends
 from fastapi.openapi.models import HTTPBearer as BearerModel
@@ -70,6 +71,12 @@ class Authenticator:
         self._rates.take(principal)
         return principal
 
+    def forget(self, key_id: UUID) -> None:
+        """Of a key that was revoked here: its next request is looked up again, and no look-up that began before counts."""
+        for key_hash in [found for found, (principal, _) in self._good.items() if principal.key_id == key_id]:
+            del self._good[key_hash]
+        self._flights.clear()
+
     async def _look_up(self, key_hash: bytes, known: bool) -> Principal | None:
         if not known and monotonic() < self._bad.get(key_hash, 0.0):
             return None
@@ -88,6 +95,8 @@ class Authenticator:
             raise Unavailable("the key could not be looked up in time", retry_after=1) from None
 
     def _landed(self, key_hash: bytes, flight: "asyncio.Future[Principal | None]") -> None:
+        if self._flights.get(key_hash) is not flight:
+            return  # a key was revoked meanwhile: it may be this one
         del self._flights[key_hash]
         if flight.cancelled() or flight.exception() is not None:
             return

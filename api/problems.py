@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from core.errors import FieldProblem, InvalidRequest, JobFailed, MunimentError, NotFound, TooLarge
+from core.wording import plain
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
@@ -77,7 +78,7 @@ def _invalid(error: RequestValidationError) -> InvalidRequest:
 
 def _field(entry: dict[str, Any]) -> str:
     place, *path = entry["loc"]
-    if entry["type"] == "json_invalid" or not path:
+    if not path:
         return str(place)
     name = ""
     for part in path:
@@ -86,7 +87,5 @@ def _field(entry: dict[str, Any]) -> str:
 
 
 def _message(entry: dict[str, Any]) -> str:
-    if entry["type"] == "json_invalid":
-        return f"is not JSON: {entry['ctx']['error']} at character {entry['loc'][-1]}"
-    message = str(entry["msg"])
+    message = plain(entry)
     return message[:1].lower() + message[1:]

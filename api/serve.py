@@ -15,6 +15,7 @@ from api.problems import problem_response
 from api.services import Services
 from core.errors import NotFound
 from core.settings import Settings, SettingsError
+from core.store.roles import check_app_role
 
 KEEP_ALIVE_SECONDS = 75
 """Above the idle time-outs of common load balancers, so that they close connections first."""
@@ -46,10 +47,17 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
         super().__init__(config)
         self._services = services
+        self.failed = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield  # `_run` handles them, once for all servers
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # raised in the midst of a task; uvicorn has logged why
+            self.failed = self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.waiter.release()
@@ -57,7 +65,8 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT; open requests then get `shutdown_seconds`. Raises SettingsError."""
+    """Until SIGTERM or SIGINT; open requests then get `shutdown_seconds`. Raises SettingsError, and Unavailable when Postgres
+    cannot be asked whether it binds our role."""
     public, admin = address("BIND", settings.bind), None
     if settings.admin_bind:
         admin = address("ADMIN_BIND", settings.admin_bind)
@@ -67,11 +76,21 @@ def serve(settings: Settings) -> None:
     if admin is not None:
         # The first one runs the lifespan for both, starts first and ends last.
         apps = [(PathFilter(app, admin=False), public), (PathFilter(app, admin=True), admin)]
+    services.db.open()
+    try:
+        check_app_role(services.db)  # as the lifespan will, which can only end in a traceback
+    except BaseException:
+        services.db.close()
+        raise
     servers = [
         _Server(_config(part, at, settings, lifespan="on" if n == 0 else "off"), services)
         for n, (part, at) in enumerate(apps)
     ]
     asyncio.run(_run(servers))
+    for server in servers:
+        if server.failed:
+            where = f"{server.config.host}:{server.config.port}"
+            raise SettingsError(f"cannot serve on {where} (MUNIMENT_BIND, MUNIMENT_ADMIN_BIND): the log above says why")
 
 
 def address(name: str, text: str) -> tuple[str, int]:
@@ -116,4 +135,10 @@ async def _run(servers: list[_Server]) -> None:
     running = asyncio.create_task(first.serve())
     while not first.started and not running.done():
         await asyncio.sleep(0.01)
-    await asyncio.gather(running, *(server.serve() for server in others))
+    tasks = [running]
+    if not first.failed:
+        tasks += [asyncio.create_task(server.serve()) for server in others]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if any(server.failed for server in servers):
+        stop()
+    await asyncio.gather(*tasks)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -10,6 +11,9 @@ from core.errors import InvalidRequest
 
 SAFE_INTEGER = 2**53 - 1
 """Beyond this an integer is not exact in every JSON reader (RFC 8785 §3.2.2.3 writes numbers as doubles)."""
+SHOWN = 30
+"""Of a number that is refused, characters in the message."""
+KEY_POINTS = 80
 
 _sorted = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -44,30 +48,96 @@ def dumps(value: object) -> str:
     return _compact(value)
 
 
-def loads(body: bytes) -> object:
-    """The JSON value of a UTF-8 body. Raises InvalidRequest, naming `body`, for anything that is not strict JSON."""
+def loads(body: bytes, name: str = "body") -> object:
+    """The JSON value of UTF-8 text. Raises InvalidRequest for anything that is not strict JSON: it names `name` and the byte,
+    or the key that one object has twice (readers differ in which of the two they believe, RFC 8259 §4)."""
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_with_fraction)
+        return _parse(body.decode())
     except UnicodeDecodeError as error:
-        raise InvalidRequest.field("body", f"is not UTF-8 (byte {error.start})") from None
+        raise InvalidRequest.field(name, f"is not UTF-8 (at byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise InvalidRequest.field("body", f"is not JSON: {error.msg} at character {error.pos}") from None
+        raise InvalidRequest.field(name, _syntax(error)) from None
     except RecursionError:
-        raise InvalidRequest.field("body", "is nested too deeply") from None
-    except ValueError as error:  # an integer of thousands of digits, or NaN
-        raise InvalidRequest.field("body", f"is not JSON: {error}") from None
+        raise InvalidRequest.field(name, "is nested too deeply") from None
+    except ValueError:  # a number or constant that Python's reader passed to us, or could not take itself
+        raise InvalidRequest.field(name, _bad_token(body.decode())) from None
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    seen: set[str] = set()
+    twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+    shown = twice[:KEY_POINTS] if twice.isprintable() else twice[:KEY_POINTS].encode("unicode_escape").decode()
+    raise InvalidRequest.field(shown or '""', "is given twice in one object; send it once")
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a JSON value")
+    raise ValueError(name)
 
 
 def _with_fraction(digits: str) -> int | float:
     """JSON has one kind of number, so 3.0 is the integer 3."""
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(f"the number {digits[:30]} is out of range")
+        raise ValueError(digits[:SHOWN])
     return int(number) if number.is_integer() and abs(number) <= SAFE_INTEGER else number
+
+
+_parse = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_with_fraction
+).decode  # made once: making one costs more than reading a short body
+
+
+def _syntax(error: json.JSONDecodeError) -> str:
+    if not error.doc.strip(" \t\r\n"):
+        return "is empty; send JSON"
+    byte = len(error.doc[: error.pos].encode())
+    if error.doc.startswith("\ufeff"):
+        return "begins with a byte order mark; send it without"
+    if error.msg.startswith("Unterminated string"):
+        return f"is not JSON at byte {byte}: a string begins and does not end"
+    if error.pos >= len(error.doc):
+        return f"is not JSON at byte {byte}: it breaks off"
+    why = next((plain for raw, plain in _SYNTAX.items() if error.msg.startswith(raw)), "it cannot be read")
+    return f"is not JSON at byte {byte}: {why}"
+
+
+_SYNTAX = {
+    "Expecting value": "a value is missing or misspelt",
+    "Expecting property name": "a name in double quotes is missing",
+    "Expecting ':'": "a colon is missing",
+    "Expecting ','": "a comma or a closing bracket is missing",
+    "Illegal trailing comma": "a comma has nothing behind it",
+    "Extra data": "something follows its end",
+    "Invalid control character": "a string holds a raw line break or control character (write \\n)",
+    "Invalid \\escape": "a backslash begins no escape that JSON knows",
+    "Invalid \\uXXXX": "\\u wants four hexadecimal digits",
+}
+"""What Python's reader says, and what we say."""
+
+
+def _bad_token(text: str) -> str:
+    """Python's reader does not say where a number was that it could not take: the first such token, outside of strings."""
+    for token in _TOKEN.finditer(text):
+        digits = token[0]
+        if digits[0] == '"':
+            continue
+        byte = len(text[: token.start()].encode())
+        if digits.lstrip("-").isalpha():
+            return f"is not JSON at byte {byte}: {digits} is no JSON value"
+        try:
+            if digits.lstrip("-").isdigit():
+                int(digits)
+            else:
+                _with_fraction(digits)
+        except ValueError:
+            return f"holds a number out of range at byte {byte}: {digits[:SHOWN]}" + "…" * (len(digits) > SHOWN)
+    return "is not JSON"
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity|-?\d[\d.eE+-]*', re.DOTALL)
 
 
 def _is_plain(value: object) -> bool:

@@ -6,16 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.errors import MunimentError
+from core.wording import plain
 
 PREFIX = "MUNIMENT_"
+_POSTGRES = ("postgresql://", "postgres://")
+_REDIS = ("redis://", "rediss://", "unix://")
 
 
 class SettingsError(MunimentError):
-    """A setting is unknown or not valid; the process must not start. The detail names the variable and the cure."""
+    """A setting is unknown or not valid; the process must not start. The detail names the variable and the cure.
+
+    Its slug is no problem's: this is told at the terminal and in the log, never to a client."""
+
+    slug, title = "settings", "A setting is wrong or missing"
 
 
 class Settings(BaseSettings):
@@ -78,6 +86,16 @@ class Settings(BaseSettings):
     faults: str = ""
     """Fault hooks for drills and tests, e.g. `commit.before=kill:0.1`; empty in every real process."""
 
+    @field_validator("database_url", "database_direct_url", "database_operator_url", "redis_url")
+    @classmethod
+    def _address(cls, value: SecretStr, info: ValidationInfo) -> SecretStr:
+        text = value.get_secret_value()
+        redis = info.field_name == "redis_url"
+        schemes = _REDIS if redis else _POSTGRES
+        if text and not text.startswith(schemes) and (redis or "=" not in text):  # libpq takes `host=… dbname=…` too
+            raise PydanticCustomError("invalid", "must begin with {one}", {"one": " or ".join(schemes)})
+        return value
+
     def secret(self, name: str) -> str:
         """The plain text of a secret setting; raises `SettingsError` that names the variable when it is not set."""
         value: object = getattr(self, name)
@@ -111,7 +129,7 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = f"{PREFIX}{str(first['loc'][0]).upper()}" if first["loc"] else PREFIX
-        raise SettingsError(f"{name}: {first['msg']}") from None
+        raise SettingsError(f"{name}: {plain(first)}") from None
 
 
 def child_environment(**settings: str) -> dict[str, str]:

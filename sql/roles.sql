@@ -21,6 +21,13 @@ begin
       execute format('alter role %I set statement_timeout = ''60s''', 'muniment_' || name);
       execute format('alter role %I set lock_timeout = ''20s''', 'muniment_' || name);
     end if;
+    if name in ('app', 'relay') then
+      -- A session keeps the plans of server functions: one made while a table was small would walk all of it ever after.
+      execute format('alter role %I set enable_seqscan = off', 'muniment_' || name);
+    elsif name = 'exporter' then
+      -- Its few statements look at whole tables: they are planned anew each time, for what is there now.
+      execute format('alter role %I set plan_cache_mode = force_custom_plan', 'muniment_' || name);
+    end if;
   end loop;
 end
 $roles$;

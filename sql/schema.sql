@@ -12,6 +12,7 @@ declare
   v_store uuid;
   v_known record;
   v_deadline timestamptz;
+  v_set text;  -- an expression costs next to nothing, a PERFORM is a query with all that belongs to one
 begin
   ord := -1;
   created_at := now();
@@ -20,7 +21,7 @@ begin
       tenant uuid, job uuid, store text, kind text, queue text, document text, deadline integer, keep integer,
       attempts smallint, waiter text, trace text, route text, key text, body text, answered smallint, inflight integer)
   loop
-    perform set_config('muniment.tenant', r.tenant::text, true);
+    v_set := set_config('muniment.tenant', r.tenant::text, true);
     ord := ord + 1; job_id := r.job; answered := null; send := false;
 
     v_store := null;
@@ -44,17 +45,19 @@ begin
       end if;
     end if;
 
-    if r.document is not null and (
-         exists (select from documents d where d.tenant_id = r.tenant and d.store_id = v_store
+    -- The tests are nested: one condition with all of them would start the executor for the subqueries every time.
+    if r.document is not null then
+      if exists (select from documents d where d.tenant_id = r.tenant and d.store_id = v_store
                     and d.document_id = r.document)
          or exists (select from records e where e.tenant_id = r.tenant and e.store_id = v_store
                        and e.record_id = r.document)
          or exists (select from erasures e where e.tenant_id = r.tenant and e.store_id = v_store
-                       and e.record_id = r.document)) then
-      if r.key is not null then
-        delete from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
+                       and e.record_id = r.document) then
+        if r.key is not null then
+          delete from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
+        end if;
+        outcome := 'document-exists'; return next; continue;
       end if;
-      outcome := 'document-exists'; return next; continue;
     end if;
 
     if r.queue like 'write.%' then
@@ -64,7 +67,7 @@ begin
     else
       send := (select count(*) from (
         select from jobs j where j.tenant_id = r.tenant and j.queue = r.queue and j.finished_at is null
-           and j.sent_at is not null limit r.inflight) busy) < r.inflight;
+           and j.sent_at is not null order by j.sent_at limit r.inflight) busy) < r.inflight;  -- jobs_open has this order
     end if;
     v_deadline := now() + make_interval(secs => r.deadline);
     insert into jobs (tenant_id, job_id, store_id, kind, queue, max_attempts, payload_bytes, keep_seconds, waiter, trace,
@@ -164,8 +167,10 @@ $$;
 CREATE FUNCTION public.claim_job(p_tenant uuid, p_job uuid, p_owner text, p_lease interval) RETURNS TABLE(tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
     LANGUAGE plpgsql
     AS $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := set_config('synchronous_commit', 'off', true);
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   update jobs j
      set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
@@ -182,8 +187,10 @@ $$;
 CREATE FUNCTION public.claim_more(p_tenant uuid, p_queue text, p_kind text, p_owner text, p_lease interval, p_limit integer) RETURNS TABLE(tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
     LANGUAGE plpgsql
     AS $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := set_config('synchronous_commit', 'off', true);
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   with picked as materialized (
     select r.job_id from jobs r
@@ -210,8 +217,9 @@ declare
   v_row record;
   v_picked uuid[] := '{}';
   v_bytes bigint := 0;
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := set_config('synchronous_commit', 'off', true);
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   if v_store is null then
     select j.store_id into v_store from jobs j where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued';
   end if;
@@ -273,6 +281,8 @@ $$;
 
 CREATE FUNCTION public.dispatch_jobs(p_queue text, p_inflight integer, p_limit integer, p_after uuid, p_resend interval) RETURNS TABLE(tenant_id uuid, job_id uuid)
     LANGUAGE plpgsql
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
 begin
   return query
@@ -290,7 +300,7 @@ begin
     select t.tenant_id,
            p_inflight * n.weight - (select count(*) from (
              select from jobs j where j.tenant_id = t.tenant_id and j.queue = p_queue and j.finished_at is null
-                and j.sent_at is not null limit p_inflight * n.weight) busy) as free
+                and j.sent_at is not null order by j.sent_at limit p_inflight * n.weight) busy) as free
       from ready_tenants t join tenants n on n.tenant_id = t.tenant_id),
   picked as materialized (
     select c.tenant_id, c.job_id
@@ -360,26 +370,66 @@ begin
 end
 $$;
 
+CREATE FUNCTION public.end_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb, p_reason text, OUT ended boolean, OUT queue text, OUT woken text) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_parent uuid;
+begin
+  update jobs j
+     set state = p_state, finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds), lease_token = null,
+         error = p_error, reason = p_reason
+   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running'
+  returning j.parent_id, j.queue into v_parent, queue;
+  ended := found;
+  if not ended then return; end if;
+  if p_result is not null then
+    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
+    on conflict (tenant_id, job_id) do update set result = excluded.result;
+  end if;
+  if v_parent is not null then woken := child_ended(p_tenant, v_parent); end if;
+end
+$$;
+
+CREATE FUNCTION public.end_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[], p_errors text[]) RETURNS TABLE(job_id uuid, woken text)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_end record;
+begin
+  for i in 1 .. cardinality(p_jobs) loop
+    v_end := end_job(p_tenant, p_jobs[i], p_tokens[i], p_states[i], p_results[i], p_errors[i]::jsonb, null);
+    if v_end.ended then
+      job_id := p_jobs[i];
+      woken := v_end.woken;
+      return next;
+    end if;
+  end loop;
+end
+$$;
+
 CREATE FUNCTION public.finish_and_claim(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_results text[], p_queue text, p_kind text, p_owner text, p_lease interval, p_limit integer) RETURNS TABLE(ended uuid, more boolean, woken text, tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text, attempt smallint, max_attempts smallint, lease_token uuid, deadline_at timestamp with time zone, created_at timestamp with time zone, waiter text, trace text, payload text, expired boolean)
     LANGUAGE plpgsql
     AS $$
 declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := current_setting('synchronous_commit');
+  v_more constant boolean := more_ready(p_tenant, p_queue);
   v_end record;
-  v_more boolean := false;
-  v_durable text := current_setting('synchronous_commit');
+  v_set text;
 begin
   for i in 1 .. cardinality(p_jobs) loop
-    v_end := finish_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
+    v_end := end_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
     if v_end.ended then
-      ended := p_jobs[i]; more := v_end.more; woken := v_end.woken;
-      v_more := v_more or more;
+      ended := p_jobs[i]; more := v_more; woken := v_end.woken;
       return next;
     end if;
   end loop;
-  if not v_more then return; end if;
+  if not v_more or p_limit = 0 then return; end if;
   return query
   select null::uuid, null::boolean, null::text, c.* from claim_more(p_tenant, p_queue, p_kind, p_owner, p_lease, p_limit) c;
-  perform set_config('synchronous_commit', v_durable, true);  -- a claim does without it, the ends do not
+  v_set := set_config('synchronous_commit', v_durable, true);  -- a claim does without it, the ends do not
 end
 $$;
 
@@ -387,43 +437,13 @@ CREATE FUNCTION public.finish_job(p_tenant uuid, p_job uuid, p_token uuid, p_sta
     LANGUAGE plpgsql
     AS $$
 declare
-  v_parent uuid;
-  v_queue text;
-begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
-  update jobs j
-     set state = p_state, finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds), lease_token = null,
-         error = p_error, reason = p_reason
-   where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running'
-  returning j.parent_id, j.queue into v_parent, v_queue;
-  ended := found;
-  more := false;
-  if not ended then return; end if;
-  if p_result is not null then
-    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
-    on conflict (tenant_id, job_id) do update set result = excluded.result;
-  end if;
-  if v_parent is not null then woken := child_ended(p_tenant, v_parent); end if;
-  more := exists (select from jobs r where r.queue = v_queue and r.tenant_id = p_tenant and r.state = 'queued'
-                     and r.sent_at is null and r.run_at is null);
-end
-$$;
-
-CREATE FUNCTION public.finish_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[], p_errors text[]) RETURNS TABLE(job_id uuid, more boolean, woken text)
-    LANGUAGE plpgsql
-    AS $$
-declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
   v_end record;
 begin
-  for i in 1 .. cardinality(p_jobs) loop
-    v_end := finish_job(p_tenant, p_jobs[i], p_tokens[i], p_states[i], p_results[i], p_errors[i]::jsonb, null);
-    if v_end.ended then
-      job_id := p_jobs[i];
-      more := v_end.more;
-      woken := v_end.woken;
-      return next;
-    end if;
-  end loop;
+  v_end := end_job(p_tenant, p_job, p_token, p_state, p_result, p_error, p_reason);
+  ended := v_end.ended;
+  woken := v_end.woken;
+  more := ended and more_ready(p_tenant, v_end.queue);
 end
 $$;
 
@@ -438,12 +458,42 @@ CREATE FUNCTION public.lead(p_name text, p_holder text, p_lease interval) RETURN
   returning epoch
 $$;
 
+CREATE FUNCTION public.more_ready(p_tenant uuid, p_queue text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  return exists (select from jobs r where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued'
+                    and r.sent_at is null and r.run_at is null);
+end
+$$;
+
 CREATE FUNCTION public.parent_is_free(p_tenant uuid, p_parent uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
   perform from jobs j where j.tenant_id = p_tenant and j.job_id = p_parent for update skip locked;
   return found or not exists (select from jobs j where j.tenant_id = p_tenant and j.job_id = p_parent);
+end
+$$;
+
+CREATE FUNCTION public.reap_process(p_process uuid) RETURNS integer
+    LANGUAGE plpgsql
+    SET lock_timeout TO '2s'
+    AS $$
+declare
+  v_owner text;  -- as the keeper names itself (workers/keeper.py)
+  v_claims integer;
+begin
+  delete from processes p where p.process_id = p_process
+  returning p.host || ':' || p.pid || ':' || right(replace(p.process_id::text, '-', ''), 8) into v_owner;
+  if v_owner is null then return 0; end if;
+  with held as materialized (
+    select j.tenant_id, j.job_id from jobs j
+     where j.finished_at is null and j.due_at > now() and j.state = 'running' and j.lease_owner = v_owner
+     order by j.parent_id is null, j.job_id for no key update)
+  update jobs j set due_at = now() from held h where j.tenant_id = h.tenant_id and j.job_id = h.job_id;
+  get diagnostics v_claims = row_count;
+  return v_claims;
 end
 $$;
 
@@ -833,6 +883,16 @@ CREATE TABLE public.idempotency_keys (
 
 ALTER TABLE ONLY public.idempotency_keys FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE public.import_ids (
+    tenant_id uuid NOT NULL,
+    import_id uuid NOT NULL,
+    first_item bigint NOT NULL,
+    digests bytea NOT NULL
+);
+ALTER TABLE ONLY public.import_ids ALTER COLUMN digests SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY public.import_ids FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE public.imports (
     tenant_id uuid NOT NULL,
     import_id uuid NOT NULL,
@@ -848,6 +908,7 @@ CREATE TABLE public.imports (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     finished_at timestamp with time zone,
+    place jsonb,
     CONSTRAINT imports_state_check CHECK ((state = ANY (ARRAY['uploading'::text, 'ready'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text])))
 );
 
@@ -1101,6 +1162,9 @@ ALTER TABLE ONLY public.function_versions
 ALTER TABLE ONLY public.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant_id, route, key);
 
+ALTER TABLE ONLY public.import_ids
+    ADD CONSTRAINT import_ids_pkey PRIMARY KEY (tenant_id, import_id, first_item);
+
 ALTER TABLE ONLY public.imports
     ADD CONSTRAINT imports_pkey PRIMARY KEY (tenant_id, import_id);
 
@@ -1188,6 +1252,8 @@ CREATE INDEX jobs_old ON public.jobs USING btree (due_at) WHERE (finished_at IS 
 
 CREATE INDEX jobs_open ON public.jobs USING btree (tenant_id, queue, sent_at) WHERE (finished_at IS NULL);
 
+CREATE INDEX jobs_rare ON public.jobs USING btree (tenant_id, state, job_id) WHERE (state = ANY (ARRAY['waiting'::text, 'deferred'::text, 'failed'::text, 'cancelled'::text, 'dead'::text]));
+
 CREATE INDEX jobs_ready ON public.jobs USING btree (queue, tenant_id, seq) WHERE ((state = 'queued'::text) AND (sent_at IS NULL) AND (run_at IS NULL));
 
 CREATE INDEX jobs_suspect ON public.jobs USING btree (queue, sent_at) WHERE ((crashes > 0) AND (finished_at IS NULL));
@@ -1224,6 +1290,8 @@ ALTER TABLE public.erasures ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.idempotency_keys ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.import_ids ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.imports ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.job_payloads ENABLE ROW LEVEL SECURITY;
@@ -1255,6 +1323,8 @@ CREATE POLICY system ON public.documents TO muniment_owner, muniment_relay USING
 CREATE POLICY system ON public.erasures TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.idempotency_keys TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
+
+CREATE POLICY system ON public.import_ids TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
 CREATE POLICY system ON public.imports TO muniment_owner, muniment_relay USING (true) WITH CHECK (true);
 
@@ -1293,6 +1363,8 @@ CREATE POLICY tenant ON public.documents TO muniment_app USING ((tenant_id = ( S
 CREATE POLICY tenant ON public.erasures TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.idempotency_keys TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
+
+CREATE POLICY tenant ON public.import_ids TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
 CREATE POLICY tenant ON public.imports TO muniment_app USING ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif"))) WITH CHECK ((tenant_id = ( SELECT (NULLIF(current_setting('muniment.tenant'::text, true), ''::text))::uuid AS "nullif")));
 
@@ -1361,6 +1433,9 @@ GRANT SELECT ON TABLE public.function_versions TO muniment_exporter;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency_keys TO muniment_relay;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.import_ids TO muniment_relay;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.imports TO muniment_relay;

@@ -27,9 +27,10 @@ from workers.queues import QUEUES
 
 ACTOR = "wake"
 """The one actor: an old worker and a new API always agree on it (failure case D9)."""
-HEARTBEAT_TIMEOUT_MS = 60_000
+HEARTBEAT_TIMEOUT_MS = 20_000
+"""A consumer is heard each second; what one that is gone had fetched and not yet claimed goes to others after this."""
 QUARANTINE_MS = 86_400_000
-SWEEP_SECONDS = 30
+SWEEP_SECONDS = 10
 
 
 def connect(url: str, *, timeout: float = 5.0) -> redis.Redis:
@@ -70,7 +71,7 @@ class WakeBroker(RedisBroker):
         poll_seconds: float = 1.0,
         timeout: float = 5.0,
     ) -> None:
-        """`poll_seconds`: how long a consumer trusts that no published wake-up was lost; below the heartbeat's 60 s."""
+        """`poll_seconds`: how long a consumer trusts that no published wake-up was lost; below the heartbeat's 20 s."""
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             client=connect(url, timeout=timeout),
             namespace=namespace,

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 GRACE_SECONDS = 30.0
 """The time limit is the job's deadline plus this (contract.md): a last resort, since it cannot end a blocking call."""
 TICK_SECONDS = 1.0
+WEDGED_SECONDS = 10.0
+"""A thread that still runs so long after it was interrupted sits in a call that nothing ends."""
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Hold:
     deadline: float
     trusted_until: float
     lost: bool = False
-    interrupted: bool = field(default=False)
+    interrupted_at: float | None = None
 
 
 class Keeper:
@@ -98,8 +100,17 @@ class Keeper:
             self._holds.pop(id(hold), None)
 
     def held(self) -> list[Claim]:
-        """What is under work at this moment."""
-        return [claim for hold in self._snapshot() for claim in hold.claims]
+        """What is under work at this moment, without what overran its time: that counts as a crash of its worker."""
+        return [claim for hold in self._snapshot() if hold.interrupted_at is None for claim in hold.claims]
+
+    def wedged(self) -> list[str]:
+        """The jobs whose thread did not end when it was interrupted: it is lost to this process."""
+        until = monotonic() - WEDGED_SECONDS
+        return [
+            str(hold.claims[0].job_id)
+            for hold in self._snapshot()
+            if hold.interrupted_at is not None and hold.interrupted_at < until
+        ]
 
     def _run(self) -> None:
         renew_at = report_at = 0.0
@@ -128,11 +139,11 @@ class Keeper:
             if moment > hold.trusted_until and not hold.lost:
                 hold.lost = True
                 self._on_lost(hold.claims[0].queue)
-            if moment <= hold.deadline + GRACE_SECONDS or hold.interrupted:
+            if moment <= hold.deadline + GRACE_SECONDS or hold.interrupted_at is not None:
                 continue
             with self._lock:
                 if id(hold) in self._holds:
-                    hold.interrupted = True
+                    hold.interrupted_at = moment
                     _log.error("job %s overran its time limit", hold.claims[0].job_id)
                     threads: Any = dramatiq_threading  # it has no types
                     threads.raise_thread_exception(hold.thread_id, TimeLimitExceeded)
@@ -140,7 +151,7 @@ class Keeper:
     def _renew(self, began: float) -> bool:
         """Whether every lease was renewed."""
         # What overran its time and does not end keeps its thread, but not its lease: the sweep gives the job to others.
-        held = [(hold, claim) for hold in self._snapshot() if not hold.interrupted for claim in hold.claims]
+        held = [(hold, claim) for hold in self._snapshot() if hold.interrupted_at is None for claim in hold.claims]
         if not held:
             return True
         with self._db.direct() as tx:

@@ -1,10 +1,12 @@
 """One worker process: a group's queues, the keeper, metrics, and a graceful stop."""
 
+import ctypes
 import logging
 import os
 import signal
 import threading
 from contextlib import ExitStack
+from typing import Any
 from uuid import UUID
 
 from prometheus_client import CollectorRegistry
@@ -41,7 +43,22 @@ POOL_MOST = 16
 TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)
 WATCH_SECONDS = 2.0
 BROKEN_SECONDS = 30.0
-"""After this long with a thread that ended, the process stops, so that its orchestrator starts a sound one."""
+"""After this long with a thread that ended or hangs, the process stops, so that its orchestrator starts a sound one."""
+
+
+_MALLOPT = {"M_ARENA_MAX": (-8, 2), "M_MMAP_THRESHOLD": (-3, 1024 * 1024), "M_TRIM_THRESHOLD": (-1, 16 * 1024 * 1024)}
+"""Parameters of glibc's mallopt(3): number and value."""
+
+
+def _share_memory() -> None:
+    """What one thread's arrays leave is used by the next one's, or given back.
+
+    By itself glibc gives each thread an arena, and raises the size from which an array goes back to the system: a worker of
+    64 threads kept 800 MiB after searches in stores that its caches held 58 MiB of (measured)."""
+    libc: Any = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc alone
+        for number, value in _MALLOPT.values():
+            libc.mallopt(number, value)
 
 
 class WorkerProcess:
@@ -100,6 +117,7 @@ class WorkerProcess:
     def start(self) -> None:
         # Threads of BLAS fight with ours: with two, loading 100,000 vectors took fifty times as long (measured).
         threadpool_limits(limits=1, user_api="blas")
+        _share_memory()
         self._db.open()
         check_app_role(self._db)
         self._keeper_db.open()
@@ -144,16 +162,24 @@ class WorkerProcess:
         found = [] if self._worker is None else list(self._worker.status().reasons)
         if not self._keeper.alive():
             found.append("the keeper ended: leases are not renewed")
+        found += [f"job {job} overran its time, and its thread cannot be ended" for job in self._keeper.wedged()]
         return found
 
     def broken(self) -> bool:
-        """A thread ended: nothing in this process can mend that."""
+        """A thread ended, or cannot be ended: nothing in this process can mend that."""
         return any("ended" in reason for reason in self.reasons())
 
 
 def run_worker(settings: Settings, group: str) -> None:
     """A worker's process, until SIGTERM or SIGINT; a second signal ends it at once. Raises SettingsError."""
-    process = WorkerProcess(settings, group)
+    if GROUPS[group].niceness:
+        os.nice(GROUPS[group].niceness)
+    serve(WorkerProcess(settings, group), settings)
+
+
+def serve(process: WorkerProcess, settings: Settings) -> None:
+    """Runs a worker until a signal stops it, or until it is broken: then SystemExit with status 1, after the jobs that still
+    run have had `shutdown_seconds` to end."""
     stopping = threading.Event()
 
     def stop(*_: object) -> None:
@@ -163,8 +189,6 @@ def run_worker(settings: Settings, group: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    if GROUPS[group].niceness:
-        os.nice(GROUPS[group].niceness)
     with ExitStack() as stack:
         process.start()
         stack.callback(process.stop)

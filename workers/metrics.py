@@ -138,6 +138,9 @@ class MetricsServer:
         self.close()
 
 
+_SETTINGS = "MUNIMENT_EXPORTER_BIND of an exporter, MUNIMENT_METRICS_BIND of other processes"
+
+
 def serve_metrics(bind: str, registry: CollectorRegistry, ready: Callable[[], list[str]]) -> MetricsServer:
     """Starts serving. `ready` gives the reasons why the process is not ready: 503 with them, 200 when there are none.
 
@@ -145,14 +148,14 @@ def serve_metrics(bind: str, registry: CollectorRegistry, ready: Callable[[], li
     try:
         return MetricsServer(bind, registry, ready)
     except OSError as error:
-        raise SettingsError(f"cannot listen on {bind}: {error.strerror or error}") from error
+        raise SettingsError(f"cannot listen on {bind} ({_SETTINGS}): {error.strerror or error}") from error
 
 
 def parse_bind(bind: str) -> tuple[str, int]:
     """`host:port`, `[v6]:port` or `:port` (every address); port 0 takes a free one. Raises SettingsError."""
     host, separator, port = bind.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise SettingsError(f"{bind!r} is not host:port")
+        raise SettingsError(f"{_SETTINGS}: {bind!r} is not host:port")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  the operator asked for every address
 
 

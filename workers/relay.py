@@ -10,7 +10,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -27,7 +28,8 @@ from core.jobs.model import Ending
 from core.settings import Settings
 from core.store.database import Database
 from workers.broker import WakeBroker
-from workers.channels import EVERY, RELAY, answers, publish
+from workers.channels import EVERY, Ear, answers, publish
+from workers.keeper import TICK_SECONDS
 from workers.metrics import WorkerMetrics, serve_metrics
 from workers.queues import BULK, QUEUES, lane_of
 
@@ -67,7 +69,7 @@ class Relay:
         self._after: dict[str, UUID] = dict.fromkeys(QUEUES, UUID(int=0))
         self._resend: dict[str, float] = dict.fromkeys(QUEUES, settings.resend_seconds)
         self._paused_until = 0.0
-        self._ear = _Ear(broker.client, self._nudges.put)
+        self._ear = Ear(broker.client, self._nudges.put)
 
     def stop(self) -> None:
         """May be called from a signal handler or another thread."""
@@ -176,7 +178,8 @@ class Relay:
                 )
             if not rows:
                 continue
-            self._after[queue] = max(row["tenant_id"] for row in rows) if len(rows) >= DISPATCH else UUID(int=0)
+            if len(rows) >= DISPATCH:
+                self._after[queue] = last_served(self._after[queue], [row["tenant_id"] for row in rows])
             self._faults.hit("relay.picked")
             self._send(queue, rows)
 
@@ -215,7 +218,11 @@ class Relay:
             tx.run("prune_processes")
             waits = {
                 row["queue"]: row["seconds"] or 0.0
-                for row in tx.rows("queue_waits", lease=self._settings.lease_seconds)
+                for row in tx.rows(
+                    "queue_waits",
+                    lease=self._settings.lease_seconds,
+                    renew=self._settings.renew_seconds + TICK_SECONDS,
+                )
             }
             for queue in QUEUES:
                 self._resend[queue] = max(self._settings.resend_seconds, 3 * waits.get(queue, 0.0))
@@ -237,32 +244,6 @@ class Relay:
             _log.info("waiting clients poll: the sweep's answers could not be published")
 
 
-class _Ear(threading.Thread):
-    """Hears nudges; after a lost connection it subscribes again. What it misses, the poll finds."""
-
-    def __init__(self, client: redis.Redis, heard: Callable[[str], None]) -> None:
-        super().__init__(name="relay-ear", daemon=True)
-        self._client: Any = client
-        self._heard = heard
-        self._stopping = threading.Event()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join(timeout=5)
-
-    def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with self._client.pubsub(ignore_subscribe_messages=True) as channel:
-                    channel.subscribe(RELAY)
-                    while not self._stopping.is_set():
-                        message = channel.get_message(timeout=1.0)
-                        if message is not None:
-                            self._heard(message["data"].decode("utf-8", "replace"))
-            except redis.RedisError:
-                self._stopping.wait(1.0)
-
-
 def run_relay(settings: Settings) -> None:
     """The relay's process, until SIGTERM or SIGINT. Raises SettingsError when it cannot be started."""
     broker = WakeBroker(settings.secret("redis_url"))
@@ -277,3 +258,13 @@ def run_relay(settings: Settings) -> None:
             if settings.metrics_bind:
                 stack.enter_context(serve_metrics(settings.metrics_bind, registry, relay.reasons))
             relay.run()
+
+
+def last_served(after: UUID, tenants: Sequence[UUID]) -> UUID:
+    """Who came last in a full dispatch that began behind `after` and went round: the next one begins behind it.
+
+    One entry of `tenants` a job. Tenants take turns, so those with the most jobs are the ones that the last turn reached.
+    """
+    counts = Counter(tenants)
+    most = max(counts.values())
+    return max((tenant for tenant, count in counts.items() if count == most), key=lambda t: (t <= after, t))

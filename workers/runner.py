@@ -193,8 +193,8 @@ class Runner:
         with self._keeper.hold(claims, seconds) as hold:
             done: list[tuple[Claim, Done]] = []
             for claim in claims:
-                if claim.deadline_at is not None:
-                    hold.deadline = monotonic() + (claim.deadline_at - now()).total_seconds()
+                if claim.seconds_left is not None:
+                    hold.deadline = started + claim.seconds_left
                 work = Work(claim, hold, self._db, self._settings, self._kinds, self._faults)
                 began = monotonic()
                 outcome = self._attempt(work)

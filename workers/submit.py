@@ -110,8 +110,14 @@ class Submitter:
                 known = error if isinstance(error, MunimentError) else Unavailable(f"{type(error).__name__}: {error}")
                 future.set_exception(known)
             return
-        for (_, future), outcome in zip(group, accepted, strict=True):
-            future.set_result(outcome)
+        try:
+            # Before the answers: whoever waits for a job has nothing else to do, and would only be in the way of its wake-up.
+            self._wake(group, accepted)
+        finally:
+            for (_, future), outcome in zip(group, accepted, strict=True):
+                future.set_result(outcome)
+
+    def _wake(self, group: list[tuple[JobRequest, "Future[Accepted]"]], accepted: list[Accepted]) -> None:
         self._faults.hit("submit.committed")
         self._sender.send(
             [

@@ -14,7 +14,7 @@ from core.clock import monotonic
 from core.errors import JobFailed, MunimentError, Unauthenticated, Unavailable, from_json
 from core.ids import token
 from core.jobs.model import TERMINAL
-from core.settings import load
+from core.settings import SettingsError, load
 from workers.embedded.datadir import DataDir, read_key
 
 ACCEPTED, BAD_REQUEST, UNAVAILABLE = 202, 400, 503
@@ -24,18 +24,31 @@ POLL_S = (0.1, 0.2, 0.4, 0.8, 1.5)
 LONGEST_WAIT_S = 300
 """The most that `Prefer: wait` may ask for."""
 PAGE = 1_000
+START = "start `muniment up`, or set MUNIMENT_URL (or --url)"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 Query = Mapping[str, str | int | list[str] | None]
 
 
 def connect(url: str | None, key_file: Path | None, timeout: float, connect_timeout: float) -> "Client":
-    """A client for the options that every client command has. Raises Unauthenticated when no key is found."""
+    """A client for the options that every client command has. Raises Unauthenticated when no key is found, SettingsError
+    for what is no address."""
     settings = load()
     data = DataDir(settings.data_dir)
     running = None if url or "url" in settings.model_fields_set else data.running()
     address = url or (running and running.url) or settings.url
+    _check(address, "--url" if url else "MUNIMENT_URL")
     key = _key(address, key_file, settings.api_key.get_secret_value(), data)
     return Client(address, key, timeout=timeout, connect_timeout=connect_timeout)
+
+
+def _check(url: str, name: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0
+    except ValueError:  # a port that is none, a bracket that does not close
+        good = False
+    if not good:
+        raise SettingsError(f"{name}: {url!r} is no address such as http://127.0.0.1:8420")
 
 
 def _key(url: str, file: Path | None, given: str, data: DataDir) -> str:
@@ -46,8 +59,12 @@ def _key(url: str, file: Path | None, given: str, data: DataDir) -> str:
         return key
     # The local stack's key is for no other machine.
     key = given or (read_key(data.key_file) if urlsplit(url).hostname in LOOPBACK else None)
+    if key and not (key.isascii() and key.isprintable()):
+        raise Unauthenticated("MUNIMENT_API_KEY holds characters that no key has")
     if not key:
-        raise Unauthenticated(f"no key: set MUNIMENT_API_KEY or give --key-file ({data.key_file} is not there)")
+        raise Unauthenticated(
+            f"no key: start `muniment up` here, set MUNIMENT_API_KEY or give --key-file ({data.key_file} is not there)"
+        )
     return key
 
 
@@ -99,7 +116,7 @@ class Client:
                 response = self._http.send(request)
             except httpx.TransportError as error:
                 if attempt == tries:
-                    raise Unavailable(f"{self.url} does not answer: {type(error).__name__} {error}".strip()) from error
+                    raise self._silent(error) from error
             else:
                 if response.status_code != UNAVAILABLE or attempt == tries:
                     return _accepted(response)
@@ -117,7 +134,12 @@ class Client:
                     _accepted(response)
                 yield from response.iter_raw()
         except httpx.TransportError as error:
-            raise Unavailable(f"{self.url}: {type(error).__name__} {error}".strip()) from error
+            raise self._silent(error) from error
+
+    def _silent(self, error: httpx.TransportError) -> Unavailable:
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return Unavailable(f"no Muniment answers at {self.url} ({_cause(error)}): {START}")
+        return Unavailable(f"{self.url} broke off or did not answer in time ({_cause(error)})")
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         return self.send("GET", path, query=query).json()
@@ -166,6 +188,10 @@ class Client:
                 return
             sleep(min(POLL_S[min(looks, len(POLL_S) - 1)], left))
             looks += 1
+
+
+def _cause(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def ended_badly(job: Mapping[str, Any]) -> MunimentError:

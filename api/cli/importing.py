@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.options import CONNECT_S, STORE, TIMEOUT_S, AsJson, ConnectTimeout, KeyFile, StoreName, Timeout, Url
+from api.cli.options import STORE, AsJson, StoreName, client_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 WAIT_S = 24 * 3600.0
 
 
+@client_command
 def import_archive(
+    client: "Client",
     file: Annotated[
         Path,
         typer.Argument(
@@ -27,22 +30,19 @@ def import_archive(
     resume: Annotated[str | None, typer.Option(metavar="IMPORT", help="Go on with this interrupted upload.")] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the end; 0: only start it.", min=0)] = WAIT_S,
     as_json: AsJson = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Import an archive of conversations, and report what was kept and what was left out."""
     from rich.console import Console
 
     from api.cli import archives
-    from api.cli.client import connect
     from api.cli.output import note, print_json
+    from core.errors import InvalidRequest
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        import_id = resume or archives.create(client, store, file)
-        note(f"Import {import_id}. If this is interrupted: muniment import {file} --resume {import_id}")
-        found = run(client, import_id, file, wait, Console(stderr=True))
+    if not file.stat().st_size:
+        raise InvalidRequest(f"{file} is empty: export or download it again")
+    import_id = resume or archives.create(client, store, file)
+    note(f"Import {import_id}. If this is interrupted: muniment import {quote(str(file))} --resume {import_id}")
+    found = run(client, import_id, file, wait, Console(stderr=True))
     if as_json:
         print_json(found)
     else:
@@ -83,7 +83,8 @@ def print_report(found: dict[str, Any], console: "Console") -> None:
 
     report = found.get("report", {})
     span = f", {report['firstAt'][:10]} to {report['lastAt'][:10]}" if "firstAt" in report else ""
-    console.print(Text(f"Import {found['state']}: {_counts(report)}{span}"), soft_wrap=True)
+    counts = f": {_counts(report)}{span}" if report else ""
+    console.print(Text(f"Import {found['state']}{counts}"), soft_wrap=True)
     for line in _left_out(report):
         console.print(Text(line), soft_wrap=True)
 

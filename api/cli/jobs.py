@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.options import CONNECT_S, LIMIT, TIMEOUT_S, AsJson, ConnectTimeout, KeyFile, Limit, Timeout, Url
+from api.cli.options import LIMIT, AsJson, Limit, client_command
 
 if TYPE_CHECKING:
     from api.cli.client import Client
@@ -16,110 +16,89 @@ WATCH_S = 24 * 3600.0
 
 
 @app.command("list")
+@client_command
 def list_jobs(
+    client: "Client",
     state: Annotated[list[str] | None, typer.Option(help="Only jobs in this state; may be given again.")] = None,
     store: Annotated[str | None, typer.Option(help="Only jobs of this store.", metavar="STORE")] = None,
     limit: Limit = LIMIT,
     as_json: AsJson = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Jobs, newest first."""
-    from api.cli.client import connect
     from api.cli.output import print_items
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        items = client.items("/jobs", limit, {"state": state, "store": store})
+    items = client.items("/jobs", limit, {"state": state, "store": store})
     print_items(items, ("id", "kind", "lane", "store", "state", "attempt", "createdAt", "finishedAt"), as_json=as_json)
 
 
 @app.command()
+@client_command
 def show(
+    client: "Client",
     job: Id,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """A job with its result or its error, as JSON."""
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
     from api.cli.output import print_json
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        print_json(client.get(f"/jobs/{quoted(job)}"))
+    print_json(client.get(f"/jobs/{quoted(job)}"))
 
 
 @app.command()
+@client_command
 def watch(
+    client: "Client",
     job: Id,
     seconds: Annotated[float, typer.Option("--for", help="Stop watching after so many seconds.", min=0)] = WATCH_S,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Follow a job to its end; then print it as JSON. Exit status 1 when it ended badly."""
-    from api.cli.client import connect, ended_badly
+    from api.cli.client import ended_badly
     from api.cli.output import note, print_json
     from core.jobs.model import TERMINAL
 
     last: dict[str, Any] = {}
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        shown = ""
-        for last in client.follow(job, seconds):
-            if (text := describe(last)) != shown:
-                note(text)
-                shown = text
+    shown = ""
+    for last in client.follow(job, seconds):
+        if (text := describe(last)) != shown:
+            note(text)
+            shown = text
     print_json(last)
     if last["state"] in TERMINAL - {"succeeded"}:
         raise ended_badly(last)
 
 
 @app.command()
+@client_command
 def cancel(
+    client: "Client",
     job: Id,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """End a job and its children; nothing that a running attempt did is kept."""
-    from api.cli.client import connect
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        _act(client, job, "cancel")
+    _act(client, job, "cancel")
 
 
 @app.command()
+@client_command
 def retry(
+    client: "Client",
     job: Id,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Give a dead job all its attempts again."""
-    from api.cli.client import connect
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        _act(client, job, "retry")
+    _act(client, job, "retry")
 
 
 @app.command()
+@client_command
 def delete(
+    client: "Client",
     job: Id,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Delete an ended job with its result; what it wrote stays."""
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        client.send("DELETE", f"/jobs/{quoted(job)}")
+    client.send("DELETE", f"/jobs/{quoted(job)}")
     print(f"Deleted {job}.")
 
 

@@ -63,7 +63,7 @@ def list_keys(tenant: Tenant = None, operator: Operator = False, limit: Limit = 
 
 @app.command()
 def revoke(key: Annotated[str, typer.Argument(metavar="KEY", help="The key's id (not its secret).")]) -> None:
-    """End a key for good."""
+    """End a key for good. API processes trust what they looked up for MUNIMENT_AUTH_CACHE_SECONDS (5 unless set)."""
     from uuid import UUID
 
     from api.cli.operating import operator_database
@@ -75,7 +75,7 @@ def revoke(key: Annotated[str, typer.Argument(metavar="KEY", help="The key's id 
         raise typer.BadParameter("this is not a key's id; see `muniment keys list`", param_hint="KEY") from error
     with operator_database() as db, db.system() as tx:
         keys.revoke(tx, key_id)
-    print(f"Revoked {key_id}. Every process refuses it within seconds.")
+    print(f"Revoked {key_id}. Every process refuses it within MUNIMENT_AUTH_CACHE_SECONDS (5 unless set).")
 
 
 def _check(tenant: str | None, operator: bool) -> None:

@@ -1,5 +1,6 @@
 """The `muniment` command: what there is, and how its errors are told."""
 
+import logging
 import sys
 from typing import Annotated
 
@@ -78,6 +79,7 @@ app.add_typer(index.app, name="index", rich_help_panel=OPERATORS)
 
 def main() -> None:
     """The console script. Exit status 1: it did not work, and why is on standard error; 2: wrong usage."""
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())  # a command says by itself what went wrong
     try:
         app()
     except Exception as error:

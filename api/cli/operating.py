@@ -7,6 +7,7 @@ from uuid import UUID
 from core.errors import NotFound
 from core.settings import Settings, load
 from core.store.database import Database, Tx
+from core.store.probe import reach
 from core.tenants.tenants import Tenant, get_tenant, list_tenants
 from workers.embedded.datadir import DataDir
 
@@ -25,6 +26,7 @@ def operator_settings() -> Settings:
 def operator_database() -> Generator[Database]:
     """The owner's database. Raises SettingsError when no address is set, Unavailable when it cannot be reached."""
     settings = operator_settings()
+    reach(settings.direct_url)
     with Database(settings.direct_url, name="cli", size=1, prepare=settings.prepare) as db:
         yield db
 

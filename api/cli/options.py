@@ -1,7 +1,10 @@
 """Options that several commands share."""
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,3 +33,31 @@ TIMEOUT_S = 30.0
 CONNECT_S = 5.0
 STORE = "journal"
 LIMIT = 100
+
+_CONNECTION = (
+    ("url", Url, None),
+    ("key_file", KeyFile, None),
+    ("timeout", Timeout, TIMEOUT_S),
+    ("connect_timeout", ConnectTimeout, CONNECT_S),
+)
+
+
+def client_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first parameter is a `Client`, as one that takes instead the options that say how to reach the API."""
+
+    @wraps(command)
+    def connected(**given: Any) -> None:
+        from api.cli.client import connect
+
+        with connect(*(given.pop(name) for name, _, _ in _CONNECTION)) as client:
+            command(client, **given)
+
+    _, *own = inspect.signature(command).parameters.values()
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, annotation, default in _CONNECTION
+    ]
+    # Typer reads a command's options from its signature and its annotations.
+    connected.__signature__ = inspect.Signature([*own, *options])  # pyright: ignore[reportAttributeAccessIssue]
+    connected.__annotations__ = {option.name: option.annotation for option in (*own, *options)}
+    return connected

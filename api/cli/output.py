@@ -55,5 +55,7 @@ def print_problem(error: MunimentError) -> None:
         if error.detail != error.title
         else f"{error.title} ({error.slug})"
     )
+    if [f"{field.field}: {field.message}" for field in error.fields] == [error.detail]:
+        return  # said already
     for field in error.fields:
         note(f"  {field.field}: {field.message}")

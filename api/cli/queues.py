@@ -1,5 +1,6 @@
 """`queues`: what waits, who works, and the dead letters."""
 
+from collections.abc import Callable
 from typing import Annotated
 from uuid import UUID
 
@@ -21,50 +22,33 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     """The backlog by queue, and the processes that have reported."""
     if context.invoked_subcommand is not None:
         return
-    from dataclasses import asdict
-    from datetime import datetime
-
-    from pydantic.alias_generators import to_camel
-
     from api.cli.operating import operator_database, operator_settings
     from api.cli.output import print_json, print_table
-    from core.clock import rfc3339
-    from core.jobs.backlog import backlog
+    from api.fleet import fleet
 
-    settings = operator_settings()
     with operator_database() as db, db.system() as tx:
-        queues = backlog(tx, settings.inflight_interactive, settings.inflight_bulk)
-        processes = tx.rows("processes")
+        found = fleet(tx, operator_settings())
     if as_json:
-        shown = [
-            {to_camel(name): rfc3339(value) if isinstance(value, datetime) else value for name, value in row.items()}
-            | {"processId": str(row["process_id"])}
-            for row in processes
-        ]
-        items = [{to_camel(name): value for name, value in asdict(queue).items()} for queue in queues]
-        print_json({"queues": items, "processes": shown})
+        print_json(found)
         return
     print_table(
         ("queue", "ready", "oldest s", "running", "parked", "deferred", "waiting", "dead"),
         [
             (
-                queue.queue, queue.ready_jobs, f"{queue.ready_oldest_age_seconds:.1f}", queue.inflight_jobs,
-                queue.parked_jobs, queue.deferred_jobs, queue.waiting_jobs, queue.dead_jobs,
+                row["queue"], row["readyJobs"], f"{row['readyOldestAgeSeconds']:.1f}", row["inflightJobs"],
+                row["parkedJobs"], row["deferredJobs"], row["waitingJobs"], row["deadJobs"],
             )
-            for queue in sorted(queues, key=lambda queue: queue.queue)
+            for row in found["queues"]
         ],
     )  # fmt: skip
     print()
     print_table(
         ("process", "host", "pid", "seen s ago", "jobs done", "queues"),
         [
-            (
-                row["role"], row["host"], row["pid"], f"{row['silent_seconds']:.0f}", row["jobs_done"],
-                ", ".join(row["queues"]),
-            )
-            for row in processes
+            (row["role"], row["host"], row["pid"], f"{row['silentSeconds']:.0f}", row["jobsDone"], row["queues"])
+            for row in found["processes"]
         ],
-    )  # fmt: skip
+    )
 
 
 @app.command()
@@ -89,41 +73,38 @@ def dead(queue: Queue, tenant: OneTenant = None, limit: Limit = LIMIT, as_json: 
 @app.command()
 def retry(queue: Queue, tenant: OneTenant = None, job: OneJob = None) -> None:
     """Give dead jobs all their attempts again: the queue's, a tenant's, or one."""
-    from api.cli.operating import find_tenant, operator_database
-    from core.jobs.dead import AT_ONCE, retry_dead
+    from core.jobs.dead import retry_dead
 
     _check(queue)
-    total = 0
-    with operator_database() as db:
-        while True:
-            with db.system() as tx:
-                owner = None if tenant is None else find_tenant(tx, tenant).id
-                count = retry_dead(tx, queue, tenant_id=owner, job_id=job)
-            total += count
-            if count < AT_ONCE:
-                break
+    total = _all(retry_dead, queue, tenant, job)
     print(f"{total} {'job goes' if total == 1 else 'jobs go'} back into {queue}.")
 
 
 @app.command()
 def purge(queue: Queue, tenant: OneTenant = None, job: OneJob = None, yes: Yes = False) -> None:
     """Delete dead jobs for good: the queue's, a tenant's, or one."""
-    from api.cli.operating import find_tenant, operator_database
-    from core.jobs.dead import AT_ONCE, purge_dead
+    from core.jobs.dead import purge_dead
 
     _check(queue)
     if not yes:
         typer.confirm(f"Delete dead jobs of {queue} for good?", abort=True)
-    total = 0
+    total = _all(purge_dead, queue, tenant, job)
+    print(f"{total} dead {'job' if total == 1 else 'jobs'} of {queue} deleted.")
+
+
+def _all(act: Callable[..., int], queue: str, tenant: str | None, job: UUID | None) -> int:
+    """`act` on dead jobs, some in each transaction, until none of them is left; how many there were."""
+    from api.cli.operating import find_tenant, operator_database
+    from core.jobs.dead import AT_ONCE
+
+    total, count = 0, AT_ONCE
     with operator_database() as db:
-        while True:
+        while count == AT_ONCE:
             with db.system() as tx:
                 owner = None if tenant is None else find_tenant(tx, tenant).id
-                count = purge_dead(tx, queue, tenant_id=owner, job_id=job)
+                count = act(tx, queue, tenant_id=owner, job_id=job)
             total += count
-            if count < AT_ONCE:
-                break
-    print(f"{total} dead {'job' if total == 1 else 'jobs'} of {queue} deleted.")
+    return total
 
 
 def _check(queue: str) -> None:

@@ -1,24 +1,22 @@
 """`records`: what a store holds, exactly."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from api.cli.options import (
-    CONNECT_S,
     LIMIT,
     STORE,
-    TIMEOUT_S,
     AsJson,
-    ConnectTimeout,
-    KeyFile,
     Limit,
     StoreName,
-    Timeout,
-    Url,
     Yes,
+    client_command,
 )
+
+if TYPE_CHECKING:
+    from api.cli.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="Look at records, or erase them.")
 
@@ -28,77 +26,67 @@ ERASE_WAIT_S = 60.0
 
 
 @app.command("list")
+@client_command
 def list_records(
+    client: "Client",
     store: StoreName = STORE,
     limit: Limit = LIMIT,
     revision: Revision = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Documents and blocks in the order they were written."""
-    from api.cli.client import connect
+    from api.cli.client import quoted
     from api.cli.output import print_items
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        items = client.items(f"/stores/{store}/records", limit, {"revision": revision})
+    items = client.items(f"/stores/{quoted(store)}/records", limit, {"revision": revision})
     print_items(items, ("id", "kind", "revision", "eventAt", "session", "sha256"), as_json=as_json)
 
 
 @app.command()
+@client_command
 def show(
+    client: "Client",
     record: Id,
     store: StoreName = STORE,
     revision: Revision = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Print the record's exact bytes: their SHA-256 is its proof."""
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        answer = client.send("GET", f"/stores/{store}/records/{quoted(record)}", query={"revision": revision})
+    answer = client.send("GET", f"/stores/{quoted(store)}/records/{quoted(record)}", query={"revision": revision})
     sys.stdout.buffer.write(answer.content)
 
 
 @app.command()
+@client_command
 def messages(
+    client: "Client",
     document: Id,
     store: StoreName = STORE,
     limit: Limit = LIMIT,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Print a conversation's messages word for word, as JSON."""
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
     from api.cli.output import print_json
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        print_json({"items": client.items(f"/stores/{store}/records/{quoted(document)}/messages", limit)})
+    print_json({"items": client.items(f"/stores/{quoted(store)}/records/{quoted(document)}/messages", limit)})
 
 
 @app.command()
+@client_command
 def delete(
+    client: "Client",
     record: Id,
     store: StoreName = STORE,
     yes: Yes = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Erase a document with its blocks and messages, for good; print the receipt."""
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
     from api.cli.output import print_json
 
     if not yes:
         typer.confirm(f"Erase {record} of {store} for good?", abort=True)
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        _, outcome = client.run(f"/stores/{store}/records/{quoted(record)}", None, method="DELETE", wait=ERASE_WAIT_S)
+    _, outcome = client.run(
+        f"/stores/{quoted(store)}/records/{quoted(record)}", None, method="DELETE", wait=ERASE_WAIT_S
+    )
     print_json(outcome)

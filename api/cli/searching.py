@@ -1,17 +1,22 @@
 """`search`: what a store finds for a question, by which routes, and why something is not found."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.options import CONNECT_S, TIMEOUT_S, AsJson, ConnectTimeout, KeyFile, Timeout, Url
+from api.cli.options import AsJson, client_command
+
+if TYPE_CHECKING:
+    from api.cli.client import Client
 
 WAIT_S = 45.0
 TEXT_POINTS = 100
 """Of a record's text in a table."""
 
 
+@client_command
 def search(
+    client: "Client",
     store: Annotated[str, typer.Argument(metavar="STORE", help="The store's name.")],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to search for.")],
     k: Annotated[int, typer.Option("-k", help="The most records.", min=1, max=100)] = 10,
@@ -25,22 +30,17 @@ def search(
         bool, typer.Option("--explain", help="Show each route's candidates, and why one is out.")
     ] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Search a store: the best records for a question, each with what every route said of it."""
     import json
 
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
     from api.cli.output import note, print_json
 
     scope = {name: value for name, value in (("workspaceId", workspace), ("sessionId", session)) if value is not None}
     given = {"routes": route or None, "scope": scope or None, "revision": revision, "explain": explain or None}
     body = {"query": question, "k": k, **{name: value for name, value in given.items() if value is not None}}
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        done, found = client.run(f"/stores/{quoted(store)}/searches", json.dumps(body).encode(), wait=WAIT_S)
+    done, found = client.run(f"/stores/{quoted(store)}/searches", json.dumps(body).encode(), wait=WAIT_S)
     if not done:
         note(f"Not found within {WAIT_S:.0f} s. Follow it with: muniment jobs watch {found['id']}")
         raise typer.Exit(1)

@@ -76,6 +76,7 @@ def _changes(weight: Weight, jobs: QueuedJobs, queued: QueuedBytes, stored: Stor
     from pydantic import ValidationError
 
     from core.tenants.tenants import LimitChanges
+    from core.wording import plain
 
     given: dict[str, object] = {
         name: value
@@ -90,4 +91,4 @@ def _changes(weight: Weight, jobs: QueuedJobs, queued: QueuedBytes, stored: Stor
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         option = str(first["loc"][0]).replace("_", "-")
-        raise typer.BadParameter(first["msg"], param_hint=f"--{option}") from error
+        raise typer.BadParameter(plain(first), param_hint=f"--{option}") from error

@@ -37,7 +37,7 @@ def up(
             console.print(f"Starting Muniment in {stack.data.path} …")
             stack.start()
             interrupts.gentle = True
-            _show(stack)
+            _show(stack, port)
             _stream(stack, console, interrupts)
         except KeyboardInterrupt:
             pass
@@ -47,7 +47,7 @@ def up(
     console.print(f"Stopped. The data stays in {stack.data.path}.")
 
 
-def _show(stack: "Stack") -> None:
+def _show(stack: "Stack", port: int | None) -> None:
     from api.cli.output import print_table
     from workers.embedded.stack import API_PORT
 
@@ -55,8 +55,8 @@ def _show(stack: "Stack") -> None:
     print_table(("process", "pid", "address", "log"), [(p.name, p.pid, p.address, p.log) for p in processes])
     print()
     print(f"API            {stack.url}")
-    if not stack.url.endswith(f":{API_PORT}"):
-        print(f"               (not on port {API_PORT})")
+    if port is None and not stack.url.endswith(f":{API_PORT}"):
+        print(f"               (port {API_PORT} is taken; commands that use this data folder find the address)")
     print(f"Key            {stack.data.key_file} (tenant `default`, all scopes)")
     print(f"Operator key   {stack.data.operator_key_file}")
     print("Ctrl-C stops everything. Logs follow.", flush=True)

@@ -2,27 +2,27 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.options import CONNECT_S, TIMEOUT_S, ConnectTimeout, KeyFile, Timeout, Url
+from api.cli.options import client_command
+
+if TYPE_CHECKING:
+    from api.cli.client import Client
 
 
+@client_command
 def export(
+    client: "Client",
     store: Annotated[str, typer.Argument(metavar="STORE", help="The store's name.")],
     revision: Annotated[int | None, typer.Option(help="As the store was then; left out, now.", min=0)] = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    timeout: Timeout = TIMEOUT_S,
-    connect_timeout: ConnectTimeout = CONNECT_S,
 ) -> None:
     """Print all records of a store, a line each: exactly the bytes that their hashes are of."""
-    from api.cli.client import connect, quoted
+    from api.cli.client import quoted
 
-    with connect(url, key_file, timeout, connect_timeout) as client:
-        for part in client.stream(f"/stores/{quoted(store)}/export", {"revision": revision}):
-            sys.stdout.buffer.write(part)
+    for part in client.stream(f"/stores/{quoted(store)}/export", {"revision": revision}):
+        sys.stdout.buffer.write(part)
 
 
 def verify(
@@ -35,7 +35,7 @@ def verify(
     from core.jsontext import loads
     from core.reading.verifying import verify as proofs
 
-    shown = loads(view.read_bytes())
+    shown = loads(view.read_bytes(), str(view))
     if not isinstance(shown, dict):
         raise InvalidRequest(f"{view} is no View")
     proved = wrong = 0

@@ -1,11 +1,14 @@
 """/admin/tenants and /admin/keys: for operators only. Works on the database as muniment_relay."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 from uuid import UUID
 
+from anyio import to_thread
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from api.auth import require_operator
@@ -13,8 +16,10 @@ from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
 from api.routes import queues
+from api.services import Services
 from core.errors import InvalidRequest
 from core.records.dates import parse as parse_time
+from core.store.database import Database
 from core.tenants import keys, tenants
 from core.tenants.keys import Key
 from core.tenants.names import NAME_POINTS, STORE_PATTERN
@@ -26,7 +31,36 @@ router.include_router(queues.router)
 LARGEST_LIST = 1_000
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_POINTS)]
-Store = Annotated[str, Field(pattern=STORE_PATTERN)]
+
+
+def _stores(value: object) -> object:
+    if value == "*":
+        return value
+    if isinstance(value, list):
+        names = cast("list[object]", value)  # what a name is, core.tenants.keys knows
+        if 1 <= len(names) <= LARGEST_LIST and all(isinstance(name, str) for name in names):
+            return names
+    why = f'must be "*" for all, or a list of 1 to {LARGEST_LIST:,} names'
+    raise PydanticCustomError("invalid", "{why}", {"why": why})
+
+
+Stores = Annotated[
+    Any,
+    AfterValidator(_stores),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "*"},
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": STORE_PATTERN},
+                    "minItems": 1,
+                    "maxItems": LARGEST_LIST,
+                },
+            ]
+        }
+    ),
+]
 Scope = Literal["read", "write", "consolidate", "manage", "operator"]
 
 
@@ -52,7 +86,7 @@ class NewKey(BaseModel):
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=10)]
     tenant: Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})] | None = None
-    stores: Literal["*"] | Annotated[list[Store], Field(min_length=1, max_length=LARGEST_LIST)] | None = None
+    stores: Stores = None
     expiresAt: Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})] | None = None
 
 
@@ -107,7 +141,7 @@ def post_key(db: OperatorDb, body: Annotated[NewKey, json_body(NewKey)]) -> Resp
                 raise InvalidRequest.field("tenant", "is required, unless the scope is `operator`")
             if body.stores is None:
                 raise InvalidRequest.field("stores", 'is required: a list of names, or "*" for all')
-            tenant = _field("tenant", body.tenant, UUID)
+            tenant = _field("tenant", body.tenant, _uuid)
             names = None if body.stores == "*" else body.stores
             key, secret = keys.create_key(tx, tenant, body.name, body.scopes, names, expires_at)
     return JSONResponse({**key.as_json(), "secret": secret}, 201, {"Cache-Control": "no-store"})
@@ -127,8 +161,14 @@ def list_keys(
 
 
 @router.delete("/keys/{key}", status_code=204, summary="Revoke a key", response_class=Response)
-def delete_key(db: OperatorDb, key: UUID) -> None:
-    """For good; every process refuses it within `auth_cache_seconds`. Revoking it again changes nothing."""
+async def delete_key(request: Request, db: OperatorDb, key: UUID) -> None:
+    """For good: the process that answers this refuses it from now on, every other one within `auth_cache_seconds` (5).
+    Revoking it again changes nothing."""
+    await to_thread.run_sync(_revoked, db, key)
+    Services.of(request).authenticator.forget(key)
+
+
+def _revoked(db: Database, key: UUID) -> None:
     with db.system() as tx:
         keys.revoke(tx, key)
 
@@ -145,4 +185,11 @@ def _field(name: str, text: str, parse: Callable[[str], Value]) -> Value:
 
 def _uuid_after(route: str, cursor: str | None) -> UUID | None:
     key = decode(route, cursor, [str])
-    return None if key is None else _field("cursor", key[0], UUID)
+    return None if key is None else _field("cursor", key[0], _uuid)
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ValueError("must be a UUID") from None

@@ -1,18 +1,16 @@
 """Bulk imports: announce, upload in parts, preview, run (contract.md, Routes)."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Header
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from api.auth import require
-from api.bodies import read_body
+from api.bodies import read_body, read_bytes
 from api.import_schemas import IMPORT_SCHEMAS
 from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
 from api.openapi import answers, job_answers, job_headers, key_header, problems, request_body
@@ -152,19 +150,9 @@ async def upload(
     """The next bytes, at most 16 MiB at once; they are kept before this answers. With the last ones the import is `ready`."""
     services = Services.of(request)
     services.refuse_when_read_only()
-    data = await _part(request)
+    data = await read_bytes(request, PART_SECONDS)
     found = await to_thread.run_sync(_appended, services, principal, id, upload_offset, data)
     return Response(status_code=204, headers={"Upload-Offset": str(found.row["received"])})
-
-
-async def _part(request: Request) -> bytes:
-    try:
-        async with asyncio.timeout(PART_SECONDS):
-            return await request.body()
-    except TimeoutError:
-        raise HTTPException(408, "the part did not arrive in time; send smaller ones") from None
-    except ClientDisconnect:
-        raise HTTPException(400, "the connection closed before the part was complete: nothing of it was kept") from None
 
 
 def _appended(services: Services, principal: Principal, import_id: UUID, offset: int, data: bytes) -> Import:

@@ -6,15 +6,15 @@ from uuid import UUID
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
-from pydantic.alias_generators import to_camel
+from starlette.requests import Request
 
-from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page
+from api.fleet import fleet
+from api.lists import LIMIT_DEFAULT, Cursor, Limit, decode, page, refused
 from api.openapi import request_body
 from api.operators import OperatorDb, json_body
-from core.clock import rfc3339
-from core.errors import InvalidRequest, NotFound
+from api.services import Services
+from core.errors import NotFound
 from core.jobs.dead import AT_ONCE, DeadJob, list_dead, purge_dead, retry_dead
-from core.store.database import Row
 from workers.queues import QUEUES
 
 router = APIRouter(prefix="/queues")
@@ -30,11 +30,10 @@ class DeadLetters(BaseModel):
 
 
 @router.get("", summary="Show the backlog")
-def show_queues(db: OperatorDb) -> dict[str, Any]:
+def show_queues(request: Request, db: OperatorDb) -> dict[str, Any]:
     """Every queue's backlog by the database clock, and the processes that have reported lately."""
     with db.system() as tx:
-        queues, processes = tx.rows("backlog"), tx.rows("processes")
-    return {"queues": [_camel(row) for row in queues], "processes": [_process(row) for row in processes]}
+        return fleet(tx, Services.of(request).settings)
 
 
 @router.get("/{queue}/dead", summary="List dead letters")
@@ -82,18 +81,6 @@ def _after(queue: str, cursor: str | None) -> tuple[datetime, UUID] | None:
     if key is None:
         return None
     try:
-        died_at = datetime.fromisoformat(key[0])
-        return died_at, UUID(key[1])
+        return datetime.fromisoformat(key[0]), UUID(key[1])
     except ValueError:
-        raise InvalidRequest.field("cursor", "is not a nextCursor of this list; leave it out to start anew") from None
-
-
-def _camel(row: Row) -> dict[str, Any]:
-    return {to_camel(name): value for name, value in row.items()}
-
-
-def _process(row: Row) -> dict[str, Any]:
-    shown = {**row, "process_id": str(row["process_id"])}
-    for name in ("started_at", "seen_at"):
-        shown[name] = rfc3339(row[name])
-    return _camel(shown)
+        raise refused() from None

@@ -64,19 +64,30 @@ class Container:
                 raise InvalidRequest(f"{label(file.name)} unpacks more than {MAX_RATIO} fold: it is not read.")
 
     @contextmanager
-    def open(self, file: File) -> Generator[BinaryIO, None, None]:
-        """The file's bytes from the start. Damage, found at any time while reading, is an InvalidRequest."""
+    def open(self, file: File, offset: int = 0) -> Generator[BinaryIO, None, None]:
+        """The file's bytes from `offset` on. Damage, found at any time while reading, is an InvalidRequest.
+
+        A bare file is sought in. What is packed in a zip has no index: everything before `offset` is unpacked and thrown
+        away: 0.2 GB/s on one core, ten times as fast as reading conversations."""
         try:
             if self._zip is None or file.member is None:
-                self._stream.seek(0)
+                self._stream.seek(offset)
                 yield self._stream
             else:
                 with self._zip.open(file.member) as member:  # zipfile stops at the declared size and checks the CRC
+                    _pass_over(member, offset)
                     yield cast("BinaryIO", member)
         except BrokenArray as error:
-            raise InvalidRequest(f"{label(file.name)} cannot be read to its end: {error}.") from error
+            raise InvalidRequest(
+                f"{label(file.name)} cannot be read to its end: {error}. Export or download it again."
+            ) from error
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InvalidRequest(f"{label(file.name)} is damaged: export or download it again.") from error
+
+
+def _pass_over(member: IO[bytes], count: int) -> None:
+    while count > 0 and (data := member.read(min(count, _SMALL))):
+        count -= len(data)
 
 
 def _open_zip(stream: IO[bytes]) -> zipfile.ZipFile:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from core.archives.place import Place, digests
 from core.archives.report import Tally
 from core.errors import NotFound, Unavailable, WrongState
 from core.jsontext import dumps
@@ -13,7 +14,10 @@ from core.store.database import Database, Tx
 
 @dataclass
 class Run:
-    """An import as its job meets it: where it stands, and its counts, to be changed and stored by `advance` and `end`."""
+    """An import as its job meets it: where it stands, and its counts, to be changed and stored by `advance` and `end`.
+
+    `next_item`: how many things of the archive were handled. `place`: from where to read on; `next_item` lies behind it only
+    when a worker moved on that knew of no places."""
 
     tenant_id: UUID
     import_id: UUID
@@ -23,6 +27,7 @@ class Run:
     filename: str | None
     format: str | None
     next_item: int
+    place: Place
     tally: Tally
     open_children: bool = False
     """Whether a child of this very job is still at work."""
@@ -39,7 +44,7 @@ def load_run(db: Database, tenant_id: UUID, import_id: UUID, job_id: UUID) -> tu
             raise WrongState("another job runs this import by now")
         run = Run(
             tenant_id, import_id, job_id, row["state"], row["size"], row["filename"], row["format"], row["next_item"],
-            Tally.load(row["report"]),
+            Place.load(row["place"]), Tally.load(row["report"]),
         )  # fmt: skip
         return run, count_in(tx, run)
 
@@ -60,15 +65,25 @@ def document_names(tx: Tx, tenant_id: UUID, child: str) -> list[str]:
         return []
 
 
-def advance(tx: Tx, run: Run, then_item: int, report: str) -> bool:
-    """Stores the counts (`report`, the tally as JSON) and the place up to which items were handled. False: the run was
-    paused or cancelled meanwhile, and this transaction must not be committed."""
-    return bool(
-        tx.run(
-            "advance_import", tenant=run.tenant_id, import_id=run.import_id, job=run.job_id, next_item=run.next_item,
-            then_item=then_item, format=run.format, report=report,
-        )
+def seen_before(db: Database, run: Run) -> set[bytes]:
+    """The digests of the conversations before the run's place: 16 bytes a conversation."""
+    with db.tenant(run.tenant_id) as tx:
+        rows = tx.binary("imported_ids", tenant=run.tenant_id, import_id=run.import_id)
+    return digests(row["digests"] for row in rows)
+
+
+def advance(tx: Tx, run: Run, report: str, then: Place | None = None, ids: bytes = b"") -> bool:
+    """Stores the counts (`report`, the tally as JSON) and, if given, the place up to which everything was handled, with the
+    digests of the conversations since the run's place. False: the run was paused or cancelled meanwhile, and this
+    transaction must not be committed."""
+    place, item = (run.place, run.next_item) if then is None else (then, then.items)
+    moved = tx.run(
+        "advance_import", tenant=run.tenant_id, import_id=run.import_id, job=run.job_id, next_item=run.next_item,
+        then_item=item, place=dumps(place.stored()), format=run.format, report=report,
     )  # fmt: skip
+    if moved and ids:
+        tx.run("insert_imported_ids", tenant=run.tenant_id, import_id=run.import_id, first=run.place.items, digests=ids)
+    return bool(moved)
 
 
 def end(tx: Tx, run: Run, state: str) -> None:

@@ -1,13 +1,14 @@
 """The items of one huge JSON array, one at a time.
 
 Only the array's own brackets, commas and strings are looked at here; each item is parsed alone, by `json`. So memory is
-bounded by the largest item, an oversized item can be passed over, and a broken one costs only itself.
+bounded by the largest item, an oversized item can be passed over, and a broken one costs only itself. Between two items
+nothing has to be known but where the first of them ended: the reading can be taken up there, by another process too.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 MAX_ITEM_BYTES = 64 * 1024 * 1024
@@ -28,10 +29,11 @@ class BrokenArray(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`value`: the parsed item. `index` counts from 0."""
+    """`value`: the parsed item. `index` counts from 0; `end`: at which byte the comma or bracket behind it is."""
 
     index: int
     value: object
+    end: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class BadItem:
 
     index: int
     reason: str
+    end: int = field(default=0, compare=False)
 
 
 def array_items(
@@ -50,9 +53,30 @@ def array_items(
     `stream.read(n)` must give fewer than n bytes only at the end. Raises BrokenArray after the last good item.
     """
     scan = _Scan(max_item_bytes)
-    data = stream.read(len(_BOM)).removeprefix(_BOM) or stream.read(chunk_bytes)
+    head = stream.read(len(_BOM))
+    data = head.removeprefix(_BOM)
+    scan.at = len(head) - len(data)
+    yield from _rest(scan, data or stream.read(chunk_bytes), stream, chunk_bytes)
+
+
+def more_items(
+    stream: BinaryIO, index: int, end: int, *, chunk_bytes: int = CHUNK_BYTES, max_item_bytes: int = MAX_ITEM_BYTES
+) -> Iterator[Item | BadItem]:
+    """What `array_items` gives behind an item whose end was `end`, and whose place was `index - 1`. `stream` stands there.
+
+    Raises BrokenArray, also when no item ends there."""
+    scan = _Scan(max_item_bytes)
+    behind = stream.read(1)
+    if behind not in (b",", b"]"):
+        raise BrokenArray(f"it has changed since its first {index} items were read")
+    scan.go_on(index, end + 1, closed=behind == b"]")
+    yield from _rest(scan, stream.read(chunk_bytes), stream, chunk_bytes)
+
+
+def _rest(scan: "_Scan", data: bytes, stream: BinaryIO, chunk_bytes: int) -> Iterator[Item | BadItem]:
     while data:
         yield from scan.feed(data)
+        scan.at += len(data)
         data = stream.read(chunk_bytes)
     scan.finish()
 
@@ -69,6 +93,12 @@ class _Scan:
         self._buffer = bytearray()
         self._over = ""  # why the present item is passed over
         self._index = 0
+        self.at = 0  # of the next chunk in the stream
+
+    def go_on(self, index: int, at: int, *, closed: bool) -> None:
+        """Stand behind item `index - 1`, at byte `at`."""
+        self._index, self.at = index, at
+        self._depth, self._closed = (0, True) if closed else (1, False)
 
     def feed(self, data: bytes) -> Iterator[Item | BadItem]:
         start = 0 if self._depth else self._enter(data)
@@ -79,7 +109,7 @@ class _Scan:
                 continue
             self._keep(data[start:token])
             if self._depth or self._buffer.strip(_SPACE) or self._over or self._index:
-                yield self._item()
+                yield self._item(self.at + token)
             start = at
         if self._depth:
             self._keep(data[start:])
@@ -88,7 +118,7 @@ class _Scan:
 
     def finish(self) -> None:
         if self._depth:
-            raise BrokenArray(f"it breaks off after {self._index} items")
+            raise BrokenArray(f"it breaks off in entry {self._index + 1}")
         if not self._closed:
             raise BrokenArray("it is empty")
 
@@ -132,7 +162,7 @@ class _Scan:
             return False
         self._depth -= 1
         if self._depth == 0 and token != ord("]"):
-            raise BrokenArray(f"a bracket does not match after {self._index} items")
+            raise BrokenArray(f"a bracket does not match in entry {self._index + 1}")
         self._closed = self._depth == 0
         return self._closed
 
@@ -144,17 +174,17 @@ class _Scan:
         else:
             self._buffer += data
 
-    def _item(self) -> Item | BadItem:
+    def _item(self, end: int) -> Item | BadItem:
         index, raw, over = self._index, self._buffer, self._over
         self._index, self._buffer, self._over = index + 1, bytearray(), ""
         if over:
-            return BadItem(index, over)
+            return BadItem(index, over, end)
         try:
-            return Item(index, json.loads(raw.decode("utf-8", "surrogatepass")))
+            return Item(index, json.loads(raw.decode("utf-8", "surrogatepass")), end)
         except UnicodeDecodeError:
-            return BadItem(index, "not UTF-8")
+            return BadItem(index, "not UTF-8", end)
         except (ValueError, RecursionError):  # ValueError: also a number of thousands of digits
-            return BadItem(index, "not valid JSON")
+            return BadItem(index, "not valid JSON", end)
 
 
 def _end(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:

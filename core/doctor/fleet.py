@@ -13,6 +13,8 @@ from core.store.database import Database, Row
 from core.store.probe import asking
 
 SILENT_SECONDS = 30.0
+FORGOTTEN_SECONDS = 600.0
+"""A process that has been silent for longer, and whose queues others serve, was ended for good."""
 SKEW_SECONDS = 2.0
 UNSENT_SECONDS = 30.0
 WAIT_SECONDS = {"read": 15.0, "write": 60.0}
@@ -21,16 +23,16 @@ LISTED = 10
 NAMES = ("workers", "relay", "clocks", "backlog", "jobs")
 
 
-def check_workers(processes: Sequence[Row], queues: Sequence[QueueBacklog], groups: Mapping[str, str]) -> Finding:
-    """Every queue has a live process. `groups`: queue to the worker group that serves it."""
-    alive = [row for row in processes if row["silent_seconds"] <= SILENT_SECONDS]
+def check_workers(
+    processes: Sequence[Row], queues: Sequence[QueueBacklog], groups: Mapping[str, str], settings: Settings
+) -> Finding:
+    """Every queue has a live process, and every process that reported lately still does. `groups`: queue to the worker
+    group that serves it."""
+    silent = [row for row in processes if row["silent_seconds"] > _patience(row, settings)]
+    alive = [row for row in processes if row not in silent]
     served = {queue for row in alive for queue in row["queues"]}
     waiting = {entry.queue: entry for entry in queues if entry.ready_jobs}
     missing = [queue for queue in (*groups, *(waiting.keys() - groups.keys())) if queue not in served]
-    if not missing:
-        return Finding(
-            "workers", OK, f"every queue is served, by {sum(bool(row['queues']) for row in alive)} processes"
-        )
     parts: list[str] = []
     for queue in missing:
         entry = waiting.get(queue)
@@ -38,16 +40,34 @@ def check_workers(processes: Sequence[Row], queues: Sequence[QueueBacklog], grou
             f" ({entry.ready_jobs} jobs wait, the oldest for {_age(entry.ready_oldest_age_seconds)})" if entry else ""
         )
         parts.append(f"no live process serves {queue}{jobs}")
-    silent = [
-        f"{row['role']} on {row['host']} (pid {row['pid']}) is silent for {_age(row['silent_seconds'])}"
-        for row in processes
-        if row["silent_seconds"] > SILENT_SECONDS
+    told = [
+        f"{row['role']} on {row['host']} (pid {row['pid']}) is not answering since {_age(row['silent_seconds'])}"
+        for row in silent
+        if missing or (row["silent_seconds"] <= FORGOTTEN_SECONDS and not _replaced(row, alive))
     ]
-    start = sorted({groups[queue] for queue in missing if queue in groups})
-    return Finding(
-        "workers", WRONG, "; ".join(parts + silent), "no-worker",
-        "start " + ", ".join(f"`muniment worker {group}`" for group in start) + "; if one runs, see its log",
-    )  # fmt: skip
+    if missing:
+        start = sorted({groups[queue] for queue in missing if queue in groups})
+        return Finding(
+            "workers", WRONG, "; ".join(parts + told), "no-worker",
+            "start " + ", ".join(f"`muniment worker {group}`" for group in start) + "; if one runs, see its log",
+        )  # fmt: skip
+    if told:
+        look = (
+            "if it runs, it is frozen or cut off from Postgres: see its log, restart it; if it was killed, others serve"
+        )
+        return Finding("workers", WRONG, "; ".join(told), "not-answering", f"{look} its queues")
+    return Finding("workers", OK, f"every queue is served, by {sum(bool(row['queues']) for row in alive)} processes")
+
+
+def _patience(row: Row, settings: Settings) -> float:
+    """Seconds of silence that a process may keep: twice as long as its kind may take to report."""
+    return 2 * (settings.relay_lease_seconds if row["role"] == "relay" else settings.renew_seconds)
+
+
+def _replaced(row: Row, alive: Sequence[Row]) -> bool:
+    """Whether one of its kind was started at its place after it was heard of last."""
+    place = (row["role"], row["host"])
+    return any((other["role"], other["host"]) == place and other["started_at"] > row["seen_at"] for other in alive)
 
 
 def check_relay(leader: Row | None) -> Finding:
@@ -168,7 +188,7 @@ def examine(
     except Unavailable as error:
         return skipped(f"could not be asked: {error.detail}"), []
     findings = [
-        check_workers(processes, queues, groups),
+        check_workers(processes, queues, groups, settings),
         check_relay(leader),
         check_clocks(processes, offset, {} if redis_ahead is None else {"Redis": offset + redis_ahead}),
         check_stuck(stuck),

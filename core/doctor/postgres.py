@@ -5,7 +5,7 @@ from core.errors import MunimentError, Unavailable
 from core.settings import Settings
 from core.store.database import Database
 from core.store.migrate import pending
-from core.store.probe import asking, measure_pool, prepared_statements_problem
+from core.store.probe import asking, measure_pool, prepared_statements_problem, reach
 
 FULL_SHARE = 0.9
 WAIT_SHARE = 1.2
@@ -16,10 +16,10 @@ NAMES = ("extension", "migrations", "pool", "prepared")
 
 def examine(db: Database, settings: Settings, *, pool_size: int, threads: int) -> list[Finding]:
     """All of them. `pool_size`, `threads`: of the worker whose every thread needs a connection (settings.pool_size)."""
-    reached = check_reachable(db)
+    dsn = settings.secret("database_url")
+    reached = check_reachable(db, dsn)
     if reached.status == WRONG:
         return [reached, *(Finding(name, SKIPPED, "Postgres cannot be reached") for name in NAMES)]
-    dsn = settings.secret("database_url")
     return [
         reached,
         check_extension(db),
@@ -29,8 +29,9 @@ def examine(db: Database, settings: Settings, *, pool_size: int, threads: int) -
     ]
 
 
-def check_reachable(db: Database) -> Finding:
+def check_reachable(db: Database, dsn: str) -> Finding:
     try:
+        reach(dsn)
         with asking(db) as tx:
             facts = tx.row("server_facts") or {}
     except Unavailable as error:

@@ -74,7 +74,9 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claimed job; what `sql/functions/claim.sql` returns. `expired`: its deadline had passed before the claim."""
+    """One claimed job; what `sql/functions/claim.sql` returns. `expired`: its deadline had passed before the claim.
+
+    `seconds_left` until the deadline, by the database's clock: this machine's may be wrong."""
 
     tenant_id: UUID
     job_id: UUID
@@ -90,6 +92,7 @@ class Claim:
     trace: str | None
     payload: str
     expired: bool
+    seconds_left: float | None
 
     def body(self) -> dict[str, Any]:
         """The payload as an object; raises ValueError when it is none."""

@@ -7,6 +7,9 @@ from core.errors import NotFound, WrongState
 from core.jobs.model import TERMINAL, Job
 from core.store.database import Tx
 
+NEWEST = UUID(int=2**128 - 1)
+"""Behind every id there is."""
+
 
 def get(tx: Tx, tenant_id: UUID, job_id: UUID) -> Job:
     """One job with its result while that is kept. Raises NotFound, also for another tenant's id."""
@@ -26,16 +29,19 @@ def listing(
     parent: UUID | None = None,
     limit: int = 100,
 ) -> list[Job]:
-    """Newest first, those older than `before`; without results."""
-    rows = tx.rows(
-        "list_jobs",
-        tenant=tenant_id,
-        before=before,
-        states=None if states is None else list(states),
-        store=store,
-        parent=parent,
-        limit=limit,
-    )
+    """Newest first, those older than `before`; without results.
+
+    A page costs what is on it, whatever else the tenant has, with three exceptions: jobs of one store alone are found by
+    passing over those of others; children of one parent are sorted; and queued or running jobs behind 2,000 newer ones are
+    looked for in the tenant's whole backlog (its quota: 100,000)."""
+    page = {"tenant": tenant_id, "before": before or NEWEST, "store": store, "limit": limit}
+    wanted = None if states is None else list(states)
+    if parent is not None:
+        rows = tx.rows("list_children", **page, parent=parent, states=wanted)
+    elif wanted is not None:
+        rows = tx.rows("list_jobs_in", **page, states=wanted)
+    else:
+        rows = tx.rows("list_jobs", **page)
     return [Job(row) for row in rows]
 
 

@@ -35,10 +35,7 @@ def _records(lines: Iterable[bytes], wanted: set[str]) -> dict[str, bytes]:
         line = raw.rstrip(b"\r\n")
         if not line:
             continue
-        try:
-            record = loads(line)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"line {number} of the export is no JSON: {error.detail}") from None
+        record = loads(line, f"line {number} of the export")
         if isinstance(record, dict) and cast("dict[str, Any]", record).get("id") in wanted:
             found[sha256(line).hexdigest()] = line
     return found

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from core.errors import FieldProblem, InvalidRequest, MunimentError, TooLarge
 from core.records import dates, limits, packing
 from core.text import points, size, text_fault
+from core.wording import plain
 
 Scope = Literal["global", "project", "session", "daily"]
 
@@ -296,7 +297,7 @@ def refusal(error: ValidationError) -> MunimentError:
     """What a failed validation is to the client: TooLarge when that is among the reasons, else InvalidRequest."""
     details = error.errors(include_url=False, include_input=False)
     large = [detail for detail in details if detail["type"] == "too_large"]
-    fields = [FieldProblem(_path(detail), _message(detail)) for detail in (large or details)[:_PROBLEMS_SHOWN]]
+    fields = [FieldProblem(_path(detail), plain(detail)) for detail in (large or details)[:_PROBLEMS_SHOWN]]
     others = f" (and {len(details) - 1} more)" if len(details) > 1 and not large else ""
     text = f"{fields[0].field}: {fields[0].message}{others}"
     return TooLarge(text, fields=fields) if large else InvalidRequest(text, fields=fields)
@@ -318,23 +319,3 @@ def _path(detail: ErrorDetails) -> str:
         name = part[:80] if part.isprintable() else part[:80].encode("unicode_escape").decode()
         path += f".{name}" if path else name
     return path or "body"
-
-
-_MESSAGES = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of this request; remove it",
-    "string_type": "must be a string",
-    "string_unicode": "has a field whose name holds a lone surrogate; remove it",
-    "list_type": "must be a list",
-    "model_type": "must be a JSON object",
-    "model_attributes_type": "must be a JSON object",
-    "dict_type": "must be a JSON object",
-    "literal_error": "must be one of {expected}",
-    "too_short": "has {actual_length} entries; send at least {min_length}",
-    "too_long": "has too many entries; send at most {max_length}",
-}
-
-
-def _message(detail: ErrorDetails) -> str:
-    message = _MESSAGES.get(detail["type"])
-    return detail["msg"] if message is None else message.format(**detail.get("ctx", {}))

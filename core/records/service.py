@@ -70,7 +70,7 @@ def commit_writes(db: Database, claims: Sequence[Claim], faults: Faults) -> Comm
         writer.flush()
         faults.hit("writes.inserted")
         ended = tx.rows(
-            "finish_jobs",
+            "end_jobs",
             tenant=tenant_id,
             jobs=[ending.job_id for ending in endings],
             tokens=[token] * len(endings),

@@ -1,5 +1,6 @@
 """The pool and the two ways into it: a tenant's transaction, and the system's (relay, operators, migrations)."""
 
+import logging
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.array import ListBinaryDumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from core.clock import monotonic
 from core.errors import Deadlocked, Unavailable
 from core.store.queries import queries
 
@@ -19,7 +21,10 @@ Row = dict[str, Any]
 CONNECT_SECONDS = 5
 POOL_SECONDS = 10
 RECONNECT_SECONDS = 5
+DRAIN_SECONDS = 1.0
+"""After a drain the next one waits so long: what fails meanwhile is mostly what was in use at the first."""
 
+_log = logging.getLogger(__name__)
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 
@@ -28,6 +33,14 @@ def as_text(numbers: Iterable[int]) -> str:
 
     Sent as a list its type would be that of its largest number, and each type be another statement to be planned."""
     return f"{{{','.join(map(str, numbers))}}}"
+
+
+class _WarmPool(ConnectionPool[Connection[DictRow]]):
+    """Gives out the connection that came back last: its server process still has plans and pages at hand."""
+
+    def _get_ready_connection(self, timeout: float | None) -> Connection[DictRow] | None:
+        self._pool.rotate(1)  # the pool takes from the left what it was given on the right; its lock is held
+        return super()._get_ready_connection(timeout)
 
 
 class Tx:
@@ -67,7 +80,7 @@ class Database:
             if not prepare:
                 connection.prepare_threshold = None
 
-        self._pool: ConnectionPool[Connection[DictRow]] = ConnectionPool(
+        self._pool = _WarmPool(
             dsn,
             kwargs={
                 "autocommit": True,
@@ -79,7 +92,6 @@ class Database:
                 "keepalives_count": 3,
                 "tcp_user_timeout": 20_000,
             },
-            # The pool hands its connections out in turn: the fewer, the warmer each server process stays.
             min_size=1,
             max_size=size,
             max_idle=60,
@@ -93,6 +105,9 @@ class Database:
             name=f"muniment-{name}",
         )
         self.size = size
+        self._name = name
+        self._away_since: float | None = None
+        self._drained_at = -DRAIN_SECONDS
 
     def __enter__(self) -> "Database":
         self.open()
@@ -113,16 +128,37 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Generator[Connection[DictRow]]:
+        used: Connection[DictRow] | None = None
         try:
-            with self._pool.connection() as connection:
-                yield connection
+            with self._pool.connection() as used:
+                yield used
+            if self._away_since is not None:
+                self._back()
         except _LOST as error:
-            # An idle pool may hold many dead connections after Postgres restarted: drop them all at once.
             if isinstance(error, psycopg.errors.DeadlockDetected):
                 raise Deadlocked(f"Postgres: {error}".strip()) from error
-            if not isinstance(error, (PoolTimeout, psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)):
-                self._pool.check()
+            if used is not None and used.closed:
+                self._drain()
+                self._away(error)
             raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error
+
+    def _away(self, error: Exception) -> None:
+        """One line an outage, whoever meets it and however often."""
+        if self._away_since is None:
+            self._away_since = monotonic()
+            _log.warning("Postgres is away (%s): %s", self._name, error)
+
+    def _back(self) -> None:
+        since, self._away_since = self._away_since, None
+        if since is not None:  # two threads may see it come back
+            _log.warning("Postgres is back (%s) after %.0f s", self._name, monotonic() - since)
+
+    def _drain(self) -> None:
+        """A connection was lost: after a restart of Postgres all are, and each would fail somebody's statement. So all go, at
+        once and unasked, since to ask a dead one may take until the network's own time-outs."""
+        if monotonic() - self._drained_at >= DRAIN_SECONDS:
+            self._drained_at = monotonic()
+            self._pool.drain()
 
     @contextmanager
     def tenant(self, tenant_id: UUID) -> Generator[Tx]:

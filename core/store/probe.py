@@ -11,7 +11,7 @@ import psycopg
 
 from core.clock import monotonic
 from core.errors import Unavailable
-from core.store.database import Database, Tx
+from core.store.database import CONNECT_SECONDS, Database, Tx
 
 HOLD_SECONDS = 0.02
 ROUNDS = 5
@@ -27,6 +27,17 @@ def asking(db: Database) -> Generator[Tx]:
             yield tx
     except psycopg.Error as error:
         raise Unavailable(f"{type(error).__name__}: {error}".strip()) from error
+
+
+def reach(dsn: str) -> None:
+    """Connects once, without a pool: raises Unavailable at once and with the reason, where a pool would go on trying."""
+    try:
+        psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS).close()
+    except psycopg.Error as error:
+        why = " ".join(str(error).split())
+        raise Unavailable(
+            f"Postgres cannot be reached: {why} (check MUNIMENT_DATABASE_URL, and that the server runs)"
+        ) from error
 
 
 def prepared_statements_problem(dsn: str) -> str | None:

@@ -1,7 +1,9 @@
 """Quotas of a tenant (contract.md, Routes): queued jobs and bytes, stored bytes, requests a second.
 
 Each process counts for itself: what it has accepted since it last asked the database is exact, what other processes
-accepted is up to `REFRESH_SECONDS` old, and requests a second are per process.
+accepted is up to `REFRESH_SECONDS` old, and requests a second are per process. Accepting itself never counts rows. Asking
+does, and takes time in proportion to the tenant's backlog (50 ms for 100,000 jobs): one request of a tenant at a time waits
+for it, and where it takes long it is asked less often, so that counting never takes more than a twentieth of the time.
 """
 
 import threading
@@ -17,6 +19,9 @@ from core.tenants.keys import Principal
 from core.tenants.tenants import Limits
 
 REFRESH_SECONDS = 1.0
+REFRESH_TIMES = 20
+"""Numbers serve so many times as long as it took to get them, if that is more; at most REFRESH_LONGEST_SECONDS."""
+REFRESH_LONGEST_SECONDS = 30.0
 RETRY_SECONDS = 5
 TENANTS = 10_000
 """The most tenants that one process remembers."""
@@ -27,7 +32,7 @@ class Backlog:
     jobs: int
     bytes: int
     stored: int
-    at: float
+    due_at: float
 
 
 class Backlogs:
@@ -41,16 +46,14 @@ class Backlogs:
     def fresh(self, principal: Principal) -> bool:
         """Whether `check` will answer from memory; if not, it asks the database: not on an event loop."""
         known = self._known.get(principal.tenant)
-        return known is not None and monotonic() - known.at < REFRESH_SECONDS
+        return known is not None and monotonic() < known.due_at
 
     def check(self, principal: Principal, add_bytes: int, jobs: int = 1) -> None:
         """Counts the jobs in, or raises QuotaExceeded with Retry-After. Raises Unavailable like any statement."""
-        if self._is_due(principal.tenant):
-            self._refresh(principal.tenant)
+        backlog = self._unless_due(principal.tenant) or self._refresh(principal.tenant)
         limits = principal.limits
         assert limits is not None
         with self._lock:
-            backlog = self._known[principal.tenant]
             problem = _beyond(limits, backlog, add_bytes, jobs)
             if problem is None:
                 backlog.jobs += jobs
@@ -58,26 +61,28 @@ class Backlogs:
         if problem is not None:
             raise QuotaExceeded(problem, retry_after=RETRY_SECONDS)
 
-    def _is_due(self, tenant_id: UUID) -> bool:
+    def _unless_due(self, tenant_id: UUID) -> Backlog | None:
         # Who finds the numbers old takes the refresh upon itself; meanwhile the others go by the old ones.
         with self._lock:
             known = self._known.get(tenant_id)
-            if known is None:
-                return True
-            due = monotonic() - known.at >= REFRESH_SECONDS
-            if due:
-                known.at = monotonic()
-            return due
+            if known is None or monotonic() < known.due_at:
+                return known
+            known.due_at = monotonic() + RETRY_SECONDS
+            return None
 
-    def _refresh(self, tenant_id: UUID) -> None:
+    def _refresh(self, tenant_id: UUID) -> Backlog:
+        began = monotonic()
         with self._db.tenant(tenant_id) as tx:
             row = tx.row("tenant_backlog", tenant=tenant_id)
         assert row is not None
+        serves = min(max(REFRESH_SECONDS, REFRESH_TIMES * (monotonic() - began)), REFRESH_LONGEST_SECONDS)
+        backlog = Backlog(row["jobs"], row["bytes"], row["stored"], monotonic() + serves)
         with self._lock:
-            self._known[tenant_id] = Backlog(row["jobs"], row["bytes"], row["stored"], monotonic())
+            self._known[tenant_id] = backlog
             self._known.move_to_end(tenant_id)
             while len(self._known) > TENANTS:
                 self._known.popitem(last=False)
+        return backlog
 
 
 def _beyond(limits: Limits, backlog: Backlog, add_bytes: int, jobs: int) -> str | None:

@@ -16,6 +16,7 @@ declare
   v_store uuid;
   v_known record;
   v_deadline timestamptz;
+  v_set text;  -- an expression costs next to nothing, a PERFORM is a query with all that belongs to one
 begin
   ord := -1;
   created_at := now();
@@ -24,7 +25,7 @@ begin
       tenant uuid, job uuid, store text, kind text, queue text, document text, deadline integer, keep integer,
       attempts smallint, waiter text, trace text, route text, key text, body text, answered smallint, inflight integer)
   loop
-    perform set_config('muniment.tenant', r.tenant::text, true);
+    v_set := set_config('muniment.tenant', r.tenant::text, true);
     ord := ord + 1; job_id := r.job; answered := null; send := false;
 
     v_store := null;
@@ -48,17 +49,19 @@ begin
       end if;
     end if;
 
-    if r.document is not null and (
-         exists (select from documents d where d.tenant_id = r.tenant and d.store_id = v_store
+    -- The tests are nested: one condition with all of them would start the executor for the subqueries every time.
+    if r.document is not null then
+      if exists (select from documents d where d.tenant_id = r.tenant and d.store_id = v_store
                     and d.document_id = r.document)
          or exists (select from records e where e.tenant_id = r.tenant and e.store_id = v_store
                        and e.record_id = r.document)
          or exists (select from erasures e where e.tenant_id = r.tenant and e.store_id = v_store
-                       and e.record_id = r.document)) then
-      if r.key is not null then
-        delete from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
+                       and e.record_id = r.document) then
+        if r.key is not null then
+          delete from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
+        end if;
+        outcome := 'document-exists'; return next; continue;
       end if;
-      outcome := 'document-exists'; return next; continue;
     end if;
 
     if r.queue like 'write.%' then
@@ -68,7 +71,7 @@ begin
     else
       send := (select count(*) from (
         select from jobs j where j.tenant_id = r.tenant and j.queue = r.queue and j.finished_at is null
-           and j.sent_at is not null limit r.inflight) busy) < r.inflight;
+           and j.sent_at is not null order by j.sent_at limit r.inflight) busy) < r.inflight;  -- jobs_open has this order
     end if;
     v_deadline := now() + make_interval(secs => r.deadline);
     insert into jobs (tenant_id, job_id, store_id, kind, queue, max_attempts, payload_bytes, keep_seconds, waiter, trace,

@@ -1,4 +1,5 @@
 -- Claiming: `running`, attempt + 1, a fresh token, a lease. No row means that somebody else has it (architecture.md §1).
+-- Settings are made in declarations: an expression costs next to nothing, a PERFORM is a query with all that belongs to one.
 
 -- One job by its key: what a wake-up names. A job that was lost with its worker twice is claimed only once the relay has let
 -- it out, one at a time (dispatch_jobs): old wake-ups of several would bring them together again.
@@ -7,8 +8,10 @@ returns table (tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text
                lease_token uuid, deadline_at timestamptz, created_at timestamptz, waiter text, trace text, payload text,
                expired boolean)
 language plpgsql as $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := set_config('synchronous_commit', 'off', true);
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   update jobs j
      set state = 'running', attempt = j.attempt + 1, lease_token = gen_random_uuid(), lease_owner = p_owner,
@@ -31,8 +34,10 @@ returns table (tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text
                lease_token uuid, deadline_at timestamptz, created_at timestamptz, waiter text, trace text, payload text,
                expired boolean)
 language plpgsql as $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := set_config('synchronous_commit', 'off', true);
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   return query
   with picked as materialized (
     select r.job_id from jobs r
@@ -66,8 +71,9 @@ declare
   v_row record;
   v_picked uuid[] := '{}';
   v_bytes bigint := 0;
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := set_config('synchronous_commit', 'off', true);
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true), set_config('synchronous_commit', 'off', true);
   if v_store is null then
     select j.store_id into v_store from jobs j where j.tenant_id = p_tenant and j.job_id = p_job and j.state = 'queued';
   end if;

@@ -18,46 +18,62 @@ begin
 end
 $$;
 
--- `more`: the tenant has ready jobs on this queue that no wake-up has been sent for. `woken`: the queue of a parent that
--- this was the last child of.
-create or replace function finish_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb,
-                                      p_reason text, out ended boolean, out more boolean, out woken text)
+-- One claimed job to its end; the caller has set the tenant. `woken`: the queue of a parent that this was the last child of.
+create or replace function end_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb,
+                                   p_reason text, out ended boolean, out queue text, out woken text)
 language plpgsql as $$
 declare
   v_parent uuid;
-  v_queue text;
 begin
-  perform set_config('muniment.tenant', p_tenant::text, true);
   update jobs j
      set state = p_state, finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds), lease_token = null,
          error = p_error, reason = p_reason
    where j.tenant_id = p_tenant and j.job_id = p_job and j.lease_token = p_token and j.state = 'running'
-  returning j.parent_id, j.queue into v_parent, v_queue;
+  returning j.parent_id, j.queue into v_parent, queue;
   ended := found;
-  more := false;
   if not ended then return; end if;
   if p_result is not null then
     insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
     on conflict (tenant_id, job_id) do update set result = excluded.result;
   end if;
   if v_parent is not null then woken := child_ended(p_tenant, v_parent); end if;
-  more := exists (select from jobs r where r.queue = v_queue and r.tenant_id = p_tenant and r.state = 'queued'
-                     and r.sent_at is null and r.run_at is null);
+end
+$$;
+
+-- Whether a tenant has ready jobs on a queue that no wake-up has been sent for.
+create or replace function more_ready(p_tenant uuid, p_queue text) returns boolean language plpgsql as $$
+begin
+  return exists (select from jobs r where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued'
+                    and r.sent_at is null and r.run_at is null);
+end
+$$;
+
+create or replace function finish_job(p_tenant uuid, p_job uuid, p_token uuid, p_state text, p_result text, p_error jsonb,
+                                      p_reason text, out ended boolean, out more boolean, out woken text)
+language plpgsql as $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_end record;
+begin
+  v_end := end_job(p_tenant, p_job, p_token, p_state, p_result, p_error, p_reason);
+  ended := v_end.ended;
+  woken := v_end.woken;
+  more := ended and more_ready(p_tenant, v_end.queue);
 end
 $$;
 
 -- Many of one tenant at once; returns the jobs that really ended.
-create or replace function finish_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[],
-                                       p_errors text[])
-returns table (job_id uuid, more boolean, woken text) language plpgsql as $$
+create or replace function end_jobs(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_states text[], p_results text[],
+                                    p_errors text[])
+returns table (job_id uuid, woken text) language plpgsql as $$
 declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
   v_end record;
 begin
   for i in 1 .. cardinality(p_jobs) loop
-    v_end := finish_job(p_tenant, p_jobs[i], p_tokens[i], p_states[i], p_results[i], p_errors[i]::jsonb, null);
+    v_end := end_job(p_tenant, p_jobs[i], p_tokens[i], p_states[i], p_results[i], p_errors[i]::jsonb, null);
     if v_end.ended then
       job_id := p_jobs[i];
-      more := v_end.more;
       woken := v_end.woken;
       return next;
     end if;
@@ -66,8 +82,8 @@ end
 $$;
 
 -- Ends jobs of one tenant that only have results and, in the same round trip and commit, claims up to p_limit more of its
--- ready jobs of the kind: one claim and one end a job, at half the cost. Rows with `ended` say what has ended (as
--- finish_jobs); the others are claims (as claim_more).
+-- ready jobs of the kind: one claim and one end a job, at half the cost. Rows with `ended` say what has ended, and whether
+-- more was ready; the others are claims (as claim_more).
 create or replace function finish_and_claim(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_results text[], p_queue text,
                                             p_kind text, p_owner text, p_lease interval, p_limit integer)
 returns table (ended uuid, more boolean, woken text, tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text,
@@ -75,22 +91,23 @@ returns table (ended uuid, more boolean, woken text, tenant_id uuid, job_id uuid
                waiter text, trace text, payload text, expired boolean)
 language plpgsql as $$
 declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_durable constant text := current_setting('synchronous_commit');
+  v_more constant boolean := more_ready(p_tenant, p_queue);
   v_end record;
-  v_more boolean := false;
-  v_durable text := current_setting('synchronous_commit');
+  v_set text;
 begin
   for i in 1 .. cardinality(p_jobs) loop
-    v_end := finish_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
+    v_end := end_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
     if v_end.ended then
-      ended := p_jobs[i]; more := v_end.more; woken := v_end.woken;
-      v_more := v_more or more;
+      ended := p_jobs[i]; more := v_more; woken := v_end.woken;
       return next;
     end if;
   end loop;
-  if not v_more then return; end if;
+  if not v_more or p_limit = 0 then return; end if;
   return query
   select null::uuid, null::boolean, null::text, c.* from claim_more(p_tenant, p_queue, p_kind, p_owner, p_lease, p_limit) c;
-  perform set_config('synchronous_commit', v_durable, true);  -- a claim does without it, the ends do not
+  v_set := set_config('synchronous_commit', v_durable, true);  -- a claim does without it, the ends do not
 end
 $$;
 

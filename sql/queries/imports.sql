@@ -15,8 +15,8 @@ select state, job_id, size, received from imports where tenant_id = :tenant and 
 -- name: get_import(tenant, import_id)
 -- `shown`: how the import stands. While it runs its job decides, so that a job that died or was cancelled by itself shows,
 -- and one that a person retries runs again. A job that is missing is just being accepted, or never was.
-select i.import_id, i.store_id, i.job_id, i.state, i.filename, i.size, i.received, i.format, i.next_item, i.report,
-       i.created_at, i.updated_at, s.name as store, j.state as job_state, j.error as job_error, j.progress_done,
+select i.import_id, i.store_id, i.job_id, i.state, i.filename, i.size, i.received, i.format, i.next_item, i.place,
+       i.report, i.created_at, i.updated_at, s.name as store, j.state as job_state, j.error as job_error, j.progress_done,
        j.progress_total, j.progress_unit,
        case when i.state <> 'running' then i.state
             when j.job_id is null and i.updated_at > now() - interval '60 s' then 'running'
@@ -79,11 +79,17 @@ update imports i set state = :state, job_id = :job::uuid, updated_at = now()
  where i.tenant_id = :tenant and i.import_id = :import_id and i.state = 'running' and i.job_id = :failed
    and not exists (select from jobs j where j.tenant_id = i.tenant_id and j.job_id = i.job_id);
 
--- name: advance_import(tenant, import_id, job, next_item, then_item, format, report)!
+-- name: advance_import(tenant, import_id, job, next_item, then_item, place, format, report)!
 -- The run's place and its counts. No row: the import was paused, or is another job's by now.
 update imports
-   set next_item = :then_item, format = :format, report = :report::jsonb, updated_at = now()
+   set next_item = :then_item, place = :place::jsonb, format = :format, report = :report::jsonb, updated_at = now()
  where tenant_id = :tenant and import_id = :import_id and job_id = :job and state = 'running' and next_item = :next_item;
+
+-- name: imported_ids(tenant, import_id)
+select digests from import_ids where tenant_id = :tenant and import_id = :import_id order by first_item;
+
+-- name: insert_imported_ids(tenant, import_id, first, digests)!
+insert into import_ids (tenant_id, import_id, first_item, digests) values (:tenant, :import_id, :first, :digests);
 
 -- name: end_import(tenant, import_id, job, was, state, report)!
 update imports

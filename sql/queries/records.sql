@@ -132,12 +132,18 @@ select (select count(*) from gone_documents) as documents, (select count(*) from
 
 -- name: end_jobs_of_store(tenant, store, jobs)!
 -- What still waits for a store that is erased ends as not found, but for `jobs`: those of the claim at work. Before anything
--- else of the store is locked: a job that fills its vectors locks its own row first, too.
-update jobs set state = 'failed', finished_at = now(), due_at = now() + make_interval(secs => keep_seconds),
+-- else of the store is locked: a job that fills its vectors locks its own row first, too. In the order of everything that
+-- locks several jobs and waits: children by id, then jobs without a parent by id (as cancel_job, and as whatever ends a
+-- child and then tells its parent).
+with open as materialized (
+  select tenant_id, job_id from jobs
+   where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[])
+   order by parent_id is null, job_id for update)
+update jobs j set state = 'failed', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds),
        reason = 'store-erased', run_at = null, lease_token = null,
        error = jsonb_build_object('type', '/problems/not-found', 'title', 'There is no such thing', 'status', 404,
                                   'detail', 'the store was erased')
- where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[]);
+  from open o where j.tenant_id = o.tenant_id and j.job_id = o.job_id;
 
 -- name: forget_texts(tenant, store)!
 -- What was erased must not live on in the bodies of writes that are done, nor in what reads have found. Rows that the sweep
@@ -164,6 +170,9 @@ gone_erasures as (delete from erasures where tenant_id = :tenant and store_id = 
 gone_uploads as (
   delete from uploads u using imports i
    where i.tenant_id = :tenant and i.store_id = :store and u.tenant_id = i.tenant_id and u.import_id = i.import_id),
+gone_ids as (
+  delete from import_ids k using imports i
+   where i.tenant_id = :tenant and i.store_id = :store and k.tenant_id = i.tenant_id and k.import_id = i.import_id),
 gone_imports as (delete from imports where tenant_id = :tenant and store_id = :store),
 gone_store as (delete from stores where tenant_id = :tenant and store_id = :store)
 select (select count(*) from gone_documents) as documents, (select count(*) from gone_records) as records,

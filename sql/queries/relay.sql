@@ -25,12 +25,13 @@ update jobs j set sent_at = null, due_at = j.deadline_at
 -- name: sweep_jobs(limit, max_crashes, keep_days)
 select * from sweep_jobs(:limit::integer, :max_crashes::integer, make_interval(secs => :keep_days * 86400.0));
 
--- name: queue_waits(lease)
+-- name: queue_waits(lease, renew)
 -- Of what runs now, by queue: the 95th percentile of seconds between sending and claiming. Running rows are those whose
--- lease ends soon; the index on due_at also holds every finished row, for its retention.
+-- lease was renewed lately: after a kill the others are its dead, whose wake-ups may have waited for the one before.
 select j.queue, percentile_disc(0.95) within group (order by extract(epoch from j.started_at - j.sent_at))::float8 as seconds
   from jobs j
- where j.finished_at is null and j.due_at between now() and now() + make_interval(secs => :lease) and j.state = 'running'
+ where j.finished_at is null and j.due_at between now() + make_interval(secs => :lease - :renew) and now() + make_interval(secs => :lease)
+   and j.state = 'running'
  group by j.queue;
 
 -- name: prune_idempotency_keys(hours, limit)!
@@ -38,14 +39,17 @@ delete from idempotency_keys where ctid = any (array(
   select ctid from idempotency_keys where created_at < now() - make_interval(secs => :hours * 3600.0) limit :limit));
 
 -- name: prune_uploads(hours, limit)!
--- Bytes of imports that ended, or that nobody has touched, longer ago than the setting.
+-- Bytes of imports that ended, or that nobody has touched, longer ago than the setting, and what was noted of them.
+with gone as (
 delete from uploads u where u.ctid = any (array(
   select c.ctid from uploads c join imports i on i.tenant_id = c.tenant_id and i.import_id = c.import_id
    where i.updated_at < now() - make_interval(secs => :hours * 3600.0) 
      and (i.state not in ('running', 'paused')
           or (i.state = 'running' and not exists (select from jobs j where j.tenant_id = i.tenant_id and j.job_id = i.job_id
                                                      and j.finished_at is null)))
-   limit :limit));
+   limit :limit))
+returning u.tenant_id, u.import_id)
+delete from import_ids k using gone g where k.tenant_id = g.tenant_id and k.import_id = g.import_id;
 
 -- name: report_process(process, role, host, pid, queues, jobs_done, clock)!
 insert into processes as p (process_id, role, host, pid, queues, jobs_done, clock_skew_ms)
@@ -56,6 +60,10 @@ on conflict (process_id) do update
 
 -- name: forget_process(process)!
 delete from processes where process_id = :process;
+
+-- name: reap_process(process)
+-- Only for a process that is dead beyond doubt. What it held is swept at once.
+select reap_process(:process::uuid) as claims;
 
 -- name: prune_processes()!
 delete from processes where seen_at < now() - interval '1 hour';

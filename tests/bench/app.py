@@ -48,6 +48,9 @@ def create() -> FastAPI:
         body = await read_body(request, _write)
         return JSONResponse({"bytes": len(body.payload)}, status_code=202)
 
+    own = len(app.router.routes)
     app.include_router(router)
     app.include_router(peers(os.environ["MUNIMENT_REDIS_URL"]))
+    # Looked at first, as the product's own busiest routes are: a route costs more to find the later it comes.
+    app.router.routes[:] = [*app.router.routes[own:], *app.router.routes[:own]]
     return app

@@ -143,3 +143,24 @@ def test_a_killed_write_takes_its_neighbours_only_once(database: TestDatabase, r
         ended = parts.wait(accepted)
         assert [(job.result or {})["revision"] for job in ended] == [1, 2, 3, 4, 5]
         assert {(job.row["attempt"], job.row["crashes"]) for job in ended} == {(2, 1)}
+
+
+def test_a_worker_with_a_thread_that_hangs_leaves_after_its_other_jobs(
+    database: TestDatabase, redis_url: str, tenant: UUID
+) -> None:
+    """A call that nothing interrupts, 60 s long, in a job of 1 s. Whoever started the worker starts a sound one."""
+    install_effects(database)
+    with fleet(database, redis_url, tenant, lease_seconds="2", shutdown_seconds="4") as parts:
+        parts.relay()
+        worker = parts.process("watched", "fast")
+        hung = parts.accept("block", json.dumps({"seconds": 60}))
+        parts.wait_state(hung, "running")
+        until(lambda: "overran its time limit" in worker.errors())
+        others = [parts.accept("slow", '{"seconds": 2}') for _ in range(2)]
+        assert worker.died(30) == 1
+        assert f"job {hung} overran its time, and its thread cannot be ended" in worker.errors()
+        assert {(job.state, job.row["attempt"]) for job in parts.wait(others)} == {("succeeded", 1)}
+        assert parts.job(hung).row["crashes"] == 1, "it counts as a crash of its worker"
+        parts.process("watched", "fast")
+        assert parts.wait(hung)[0].row["attempt"] == 2
+        assert effects(database) == dict.fromkeys([hung, *others], 1)

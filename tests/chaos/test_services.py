@@ -3,6 +3,7 @@
 Servers of their own: a killed one must not be another test's. `durable=False` leaves fsync out and synchronous_commit on, so
 a killed Postgres loses no commit."""
 
+import logging
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ from uuid import UUID
 import pytest
 import redis
 
-from core.errors import MunimentError
+from core.errors import MunimentError, Unavailable
 from core.store.database import Database
 from core.store.migrate import bootstrap, migrate
 from core.tenants.tenants import create_tenant
@@ -173,3 +174,35 @@ def test_s2_s7_postgres_killed_under_load(stage: Stage) -> None:
         stage.restart(stage.postgres, make)
 
     under_load(stage, "recovered", restart)
+
+
+def test_an_outage_of_postgres_is_logged_when_it_begins_and_when_it_ends(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "core.store.database")
+    with app(stage) as db:
+        port = stage.postgres.port
+        with db.system() as tx:
+            tx.value("clock")
+        os.kill(stage.postgres.pid, signal.SIGKILL)
+        stage.postgres.stop()
+        for _ in range(2):
+            with pytest.raises(Unavailable), db.system() as tx:
+                tx.value("clock")
+        stage.postgres = Postgres(stage.folder / "postgres", port=port, durable=False)
+        stage.postgres.start()
+        until(lambda: answers(db), 30)
+        assert answers(db)
+    told = [record.getMessage() for record in caplog.records if record.name == "core.store.database"]
+    assert [text.split(":")[0].split(" after")[0] for text in told] == [
+        "Postgres is away (test-app)",
+        "Postgres is back (test-app)",
+    ]
+
+
+def answers(db: Database) -> bool:
+    try:
+        with db.system() as tx:
+            return tx.value("clock") is not None
+    except MunimentError:
+        return False

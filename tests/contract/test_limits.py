@@ -1,5 +1,6 @@
 """Every field's limit gives 422 naming the field, and too much of anything 413 (S29, S41, C1)."""
 
+import gzip
 import json
 import socket
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from core.ids import uuid7
 from core.records import limits
 from tests.contract.server import Api
 
@@ -152,6 +154,55 @@ def test_what_is_not_json_is_refused(client: httpx.Client) -> None:
         assert answer.json()["errors"][0]["field"] == "body"
 
 
+def test_what_is_wrong_in_json_is_told_by_its_byte(client: httpx.Client) -> None:
+    told = {
+        b"": "is empty; send JSON",
+        b'{"text": "x"': "is not JSON at byte 12: it breaks off",
+        b'{"text": NaN}': "is not JSON at byte 9: NaN is no JSON value",
+        '{"text": "é", "id": 1e999}'.encode(): "holds a number out of range at byte 21: 1e999",
+        b'{"id": "1", "text": ' + b"7" * 5_000 + b"}": f"holds a number out of range at byte 20: {'7' * 30}…",
+        b"[" * 100_000: "is nested too deeply",
+    }
+    for body, message in told.items():
+        refused = client.post(WRITE, content=body).json()
+        assert refused["errors"] == [{"field": "body", "message": message}]
+
+
+def test_a_key_that_is_given_twice_is_named(client: httpx.Client) -> None:
+    for path, body, key in (
+        (WRITE, '{"text": "a", "text": "b"}', "text"),
+        (CONVERSATION, '{"sessionId": "s", "messages": [{"role": "u", "content": "x", "role": "a"}]}', "role"),
+        (READ, r'{"question": "x", "sc\u006fpe": {}, "scope": {}}', "scope"),
+        ("/v1/stores/journal", '{"view": {}, "view": {"maxItems": 1}}', "view"),
+    ):
+        answer = client.request("PUT" if path.endswith("journal") else "POST", path, content=body)
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["errors"] == [{"field": key, "message": "is given twice in one object; send it once"}]
+
+
+def test_a_packed_body_is_refused_and_says_to_send_it_plain(client: httpx.Client) -> None:
+    packed = gzip.compress(b'{"text": "x"}')
+    for method, path in (("POST", WRITE), ("PUT", "/v1/stores/journal"), ("PATCH", f"/v1/imports/{uuid7()}")):
+        headers = {"Content-Encoding": "gzip", "Upload-Offset": "0"}
+        answer = client.request(method, path, content=packed, headers=headers)
+        assert answer.status_code == 415, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["accept-encoding"] == "identity"
+        assert "send it plain" in answer.json()["detail"]
+    plain = client.post(WRITE, content=b'{"text": "x"}', headers={"Content-Encoding": "identity"})
+    assert plain.status_code == 202
+
+
+def test_another_type_is_named_when_the_body_is_no_json(client: httpx.Client) -> None:
+    """What is JSON is taken whatever it is called: curl's `-d` calls everything a form."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert client.post(WRITE, content=b'{"text": "x"}', headers=form).status_code == 202
+    assert client.post(WRITE, content=b'{"text": "x"}', headers={"Content-Type": "text/xml"}).status_code == 202
+    answer = client.post(WRITE, content=b"<text>x</text>", headers={"Content-Type": "text/xml; charset=utf-8"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["message"].endswith("send JSON, not text/xml")
+
+
 def test_a_deep_body_is_refused(client: httpx.Client) -> None:
     answer = client.post(WRITE, content=b'{"text": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}")
     assert answer.status_code == 422
@@ -192,6 +243,7 @@ def test_texts_over_their_limit_are_too_large(client: httpx.Client) -> None:
 
 WRONG_PARAMETERS = [
     ("/v1/jobs?stat=queued", "stat"),
+    ("/v1/jobs?limit=5&limit=6", "limit"),
     ("/v1/jobs?store=journal&workspace=w", "workspace"),
     ("/v1/jobs?state=ready", "state[0]"),
     ("/v1/jobs?limit=0", "limit"),

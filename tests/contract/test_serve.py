@@ -1,6 +1,7 @@
 """The API as its own process: two addresses, and a stop that leaves nobody without an answer."""
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from api.serve import address
 from core.settings import SettingsError, child_environment
 from core.tenants.keys import create_key
+from tests.cli import environment, muniment
 from tests.conftest import TestDatabase
 from tests.contract.byhand import until
 from tests.rows import execute
@@ -100,3 +102,19 @@ def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
             address("BIND", text)
     else:
         assert address("BIND", text) == expected
+
+
+def test_an_api_that_cannot_start_says_why_in_a_line(database: TestDatabase, redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        good = {"database_url": database.dsn("app"), "redis_url": redis_url, "bind": f"127.0.0.1:{free_port()}"}
+        for wrong, told in (
+            ({"database_url": database.dsn("owner")}, "MUNIMENT_DATABASE_URL: the role muniment_owner is not bound"),
+            ({"bind": f"127.0.0.1:{port}"}, f"cannot serve on 127.0.0.1:{port} (MUNIMENT_BIND"),
+            ({"admin_bind": f"127.0.0.1:{port}"}, f"cannot serve on 127.0.0.1:{port} (MUNIMENT_BIND"),
+            ({"redis_url": "localhost:6379"}, "MUNIMENT_REDIS_URL: must begin with redis://"),
+        ):
+            done = muniment("api", env=environment(**{**good, **wrong}))
+            assert done.returncode == 1
+            assert done.stderr.splitlines()[-1].startswith(f"A setting is wrong or missing (settings): {told}")
+            assert "Traceback" not in done.stderr

@@ -10,6 +10,7 @@ from uuid import UUID
 from core.clock import now
 from core.ids import uuid7
 from core.jobs.model import Claim
+from core.jobs.service import NEWEST
 from core.store.database import Tx
 from tests.conftest import TestDatabase
 from tests.rows import execute
@@ -86,9 +87,7 @@ class Jobs:
     def rows(self) -> dict[UUID, dict[str, Any]]:
         """Every job of the tenant, in order of acceptance."""
         with self.database.app.tenant(self.tenant) as tx:
-            found = tx.rows(
-                "list_jobs", tenant=self.tenant, before=None, states=None, store=None, parent=None, limit=100_000
-            )
+            found = tx.rows("list_jobs", tenant=self.tenant, before=NEWEST, store=None, limit=100_000)
         return {row["job_id"]: row for row in sorted(found, key=lambda row: row["seq"])}
 
     def states(self) -> dict[UUID, str]:
@@ -132,7 +131,7 @@ class Jobs:
 
     def finish_all(self, claims: Sequence[Claim]) -> set[UUID]:
         rows = self._rows(
-            "finish_jobs",
+            "end_jobs",
             jobs=[claim.job_id for claim in claims],
             tokens=[claim.lease_token for claim in claims],
             states=["succeeded"] * len(claims),

@@ -1,5 +1,6 @@
 """A process of its own for tests that kill: `python -m tests.fakes.worker worker GROUP [KIND…]`, `… relay`, or `… accept`.
 
+`watched` is a worker under the product's own watch, which ends a broken one; its clocks are faster.
 A worker knows the test kinds, or only those named. `accept` reads lines of JSON `[tenant, job, kind, lane, store, payload]`
 and prints the id of each job once it is accepted. All print `ready`, are set up by the environment, and end at SIGTERM.
 """
@@ -19,9 +20,8 @@ from core.jobs.model import JobRequest
 from core.settings import load
 from core.store.database import Database
 from tests.fakes.kinds import ACTORS, KINDS
-from workers import keeper
+from workers import keeper, main
 from workers.broker import WakeBroker
-from workers.main import WorkerProcess
 from workers.metrics import WorkerMetrics
 from workers.relay import Relay
 from workers.submit import Submitter
@@ -30,19 +30,30 @@ GRACE_SECONDS = 1.0
 
 
 def worker(group: str, names: list[str]) -> None:
-    known = names or list(KINDS)
-    process = WorkerProcess(
-        load(),
-        group,
-        more_kinds={name: KINDS[name] for name in known},
-        more_actors={name: ACTORS[name] for name in known},
-    )
+    process = _process(group, names)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     process.start()
     print("ready", flush=True)
     stopping.wait()
     process.stop()
+
+
+def watched(group: str) -> None:
+    keeper.WEDGED_SECONDS = 0.5
+    main.WATCH_SECONDS, main.BROKEN_SECONDS = 0.1, 0.5
+    print("ready", flush=True)
+    main.serve(_process(group, []), load())
+
+
+def _process(group: str, names: list[str]) -> main.WorkerProcess:
+    known = names or list(KINDS)
+    return main.WorkerProcess(
+        load(),
+        group,
+        more_kinds={name: KINDS[name] for name in known},
+        more_actors={name: ACTORS[name] for name in known},
+    )
 
 
 def relay() -> None:
@@ -81,5 +92,7 @@ if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
     if role == "worker":
         worker(arguments[0], arguments[1:])
+    elif role == "watched":
+        watched(arguments[0])
     else:
         {"relay": relay, "accept": accept}[role]()

@@ -146,10 +146,11 @@ def test_a_job_that_fails_while_waited_for_ends_the_command_with_its_problem(env
     ("stdin", "expected"),
     [
         ('{"text": "", "sauce": 1}', ["invalid-request", "\n  text: ", "\n  sauce: "]),
-        ('{"text": "x", "scope": "project"}', ["\n  workspaceId: "]),
-        ("{", ["standard input is not JSON"]),
+        ('{"text": "x", "scope": "project"}', ["(invalid-request): workspaceId: is required"]),
+        ("{", ["standard input: is not JSON at byte 1"]),
+        ('{"text": "a", "text": "b"}', ["text: is given twice"]),
         ("[]", ["standard input is not a JSON object"]),
-        ("", ["standard input is not JSON"]),
+        ("", ["standard input: is empty"]),
     ],
 )
 def test_what_is_wrong_with_the_input_is_said_field_by_field(
@@ -175,7 +176,9 @@ def test_a_wrong_key_is_refused_and_not_shown(stack: Stack, tmp_path: Path) -> N
 
 def test_without_a_key_or_for_another_machine_the_local_key_is_not_used(env: dict[str, str], tmp_path: Path) -> None:
     no_key = environment(data_dir=str(tmp_path))
-    assert "set MUNIMENT_API_KEY or give --key-file" in run(no_key, "stores", "list", status=1)
+    assert "no key: start `muniment up` here, set MUNIMENT_API_KEY or give --key-file" in run(
+        no_key, "stores", "list", status=1
+    )
     assert "set MUNIMENT_API_KEY" in run(env, "stores", "list", "--url", "https://memory.example", status=1)
 
 
@@ -186,9 +189,39 @@ def test_a_silent_or_absent_api_is_reported_within_the_time_outs(env: dict[str, 
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         began = monotonic()
         said = run(env, "stores", "list", "--url", url, "--timeout", "0.3", status=1)
-        assert f"{url} does not answer" in said
+        assert f"{url} broke off or did not answer in time" in said
         assert monotonic() - began < 20
-    assert "does not answer" in run(env, "stores", "list", "--url", url, status=1)
+    said = run(env, "stores", "list", "--url", url, status=1)
+    assert f"no Muniment answers at {url}" in said
+    assert "start `muniment up`, or set MUNIMENT_URL" in said
+
+
+@pytest.mark.parametrize("url", ["memory.example", "http://[", "http://host:99999", "ftp://host", "http://"])
+def test_what_is_no_address_is_told_as_a_setting(env: dict[str, str], url: str) -> None:
+    said = run(env, "stores", "list", "--url", url, status=1)
+    assert said.startswith(f"A setting is wrong or missing (settings): --url: {url!r} is no address")
+    assert "MUNIMENT_URL: " in run({**env, "MUNIMENT_URL": url}, "stores", "list", status=1)
+
+
+def test_what_no_key_can_hold_is_refused_before_it_is_sent(env: dict[str, str]) -> None:
+    said = run({**env, "MUNIMENT_API_KEY": "mun_é\n"}, "stores", "list", status=1)
+    assert "MUNIMENT_API_KEY holds characters that no key has" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty: export or download it again"),
+        (b'[{"uuid": "u", "chat_messages": []}]', "its only entry is none (fields: uuid, chat_messages)"),
+        (b'[{"id": "a", "mapping": {"m": ', "is incomplete or damaged (it breaks off in entry 1)"),
+    ],
+)
+def test_an_import_says_what_is_wrong_with_its_file(
+    env: dict[str, str], tmp_path: Path, content: bytes, told: str
+) -> None:
+    file = tmp_path / "my export.json"
+    file.write_bytes(content)
+    assert told in run(env, "import", str(file), status=1)
 
 
 def test_stores_are_made_shown_configured_and_erased(env: dict[str, str], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The commands that speak to Postgres, on a database of their own."""
 
 import json
+from time import monotonic
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from core.tenants.keys import authenticate, hash_key
 from tests.cli import environment, invoke
 from tests.conftest import PASSWORDS, TestDatabase
 from workers.embedded.postgres import Postgres
+from workers.queues import QUEUES
 
 
 @pytest.fixture
@@ -100,6 +102,7 @@ def test_dead_letters_are_listed_retried_and_purged(env: dict[str, str], databas
     assert {job["tenant"] for job in listed} == {str(tenant)}
     assert "it broke" in run(env, "queues", "dead", "write.interactive", "--tenant", str(tenant))
     backlog = json.loads(run(env, "queues", "--json"))["queues"]
+    assert [queue["queue"] for queue in backlog] == sorted(QUEUES), "no queue that nobody serves"
     assert {entry["queue"]: entry["deadJobs"] for entry in backlog}["write.interactive"] == 3
 
     assert run(env, "queues", "retry", "write.interactive", "--job", first).startswith("1 job goes back")
@@ -159,3 +162,24 @@ def test_a_missing_or_unknown_setting_is_named(database: TestDatabase) -> None:
     assert "MUNIMENT_DATABASE_URL is not set" in run(nothing, "worker", "fast", status=1)
     wrong = environment(database_ulr="x")
     assert "did you mean MUNIMENT_DATABASE_URL?" in run(wrong, "tenants", "list", status=1)
+
+
+def test_a_wrong_setting_is_told_as_one(env: dict[str, str]) -> None:
+    title = "A setting is wrong or missing (settings): "
+    for name, value, told in (
+        ("MUNIMENT_DATABSE_URL", "x", "MUNIMENT_DATABSE_URL is not a setting: did you mean MUNIMENT_DATABASE_URL?"),
+        ("MUNIMENT_DATABASE_URL", "db", "MUNIMENT_DATABASE_URL: must begin with postgresql://"),
+        ("MUNIMENT_POOL_SIZE", "many", "MUNIMENT_POOL_SIZE: must be a whole number"),
+    ):
+        assert run({**env, name: value}, "tenants", "list", status=1).startswith(title + told)
+    bare = environment(data_dir="/nowhere")
+    assert run(bare, "tenants", "list", status=1).startswith(f"{title}MUNIMENT_DATABASE_URL is not set")
+
+
+def test_a_database_that_is_away_is_told_at_once_and_in_a_line(env: dict[str, str]) -> None:
+    began = monotonic()
+    said = run({**env, "MUNIMENT_DATABASE_URL": "postgresql://x@127.0.0.1:1/d"}, "tenants", "list", status=1)
+    assert monotonic() - began < 5
+    assert len(said.splitlines()) == 1
+    assert "Postgres cannot be reached" in said
+    assert "check MUNIMENT_DATABASE_URL" in said

@@ -13,16 +13,21 @@ import pytest
 from tests.cli import COMMAND, all_gone, environment, eventually, muniment, unlocked
 from tests.services import short_folder
 from workers.embedded.datadir import DataDir
+from workers.embedded.ports import free_port
 
 START_S = 60
 
 
 @contextmanager
-def up(data_dir: Path, output: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def up(data_dir: Path, output: Path, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`muniment up` in the background, once it says that all runs."""
     with output.open("wb") as stream:
         process = subprocess.Popen(
-            [*COMMAND, "up", "--data-dir", str(data_dir)], env=environment(), cwd="/", stdout=stream, stderr=stream
+            [*COMMAND, "up", "--data-dir", str(data_dir), *more],
+            env=environment(),
+            cwd="/",
+            stdout=stream,
+            stderr=stream,
         )
     try:
         started = eventually(lambda: "Logs follow" in output.read_text() or process.poll() is not None, seconds=START_S)
@@ -71,8 +76,11 @@ def test_up_keeps_data_over_a_kill_and_leaves_nothing_behind(folder: Path) -> No
 
 @pytest.mark.chaos
 def test_up_shows_logs_and_restarts_and_ends_at_sigterm(folder: Path) -> None:
-    data, output = folder / "data", folder / "output"
-    with up(data, output) as process:
+    data, output, port = folder / "data", folder / "output", free_port()
+    with up(data, output, "--port", str(port)) as process:
+        (told,) = [line for line in output.read_text().splitlines() if line.startswith("API ")]
+        assert told.split() == ["API", f"http://127.0.0.1:{port}"]
+        assert "is taken" not in output.read_text(), "a port that was asked for needs no excuse"
         relay = next(line.split() for line in output.read_text().splitlines() if line.startswith("relay "))
         os.kill(int(relay[1]), signal.SIGKILL)
         assert eventually(lambda: "relay runs again" in output.read_text())

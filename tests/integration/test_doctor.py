@@ -1,8 +1,11 @@
 """`muniment doctor` names eight seeded misconfigurations, and raises no false alarm (failure-cases.md H7)."""
 
 import json
+import re
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +24,7 @@ from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
 from tests.contract.server import running
 from tests.fakes import pgbouncer
+from tests.fakes.fleet import fleet, until
 from tests.rows import ago, execute, insert_jobs
 from tests.services import short_folder
 from workers.queues import GROUPS
@@ -98,7 +102,37 @@ def test_no_worker_for_a_queue(site: Site, tenant: UUID) -> None:
     text = told(report, "workers")
     assert "write.interactive (3 jobs wait, the oldest for 5 min)" in text
     assert "muniment worker fast" in text
-    assert "worker-fast on here (pid 1) is silent for 10 min" in text
+    assert "worker-fast on here (pid 1) is not answering since 10 min" in text
+
+
+def test_a_frozen_worker_is_named_after_two_of_its_reports(site: Site, tenant: UUID) -> None:
+    """SIGSTOP: its connections stay open, its row stays, and others of its kind do the work."""
+    with fleet(site.database, site.redis_url, tenant, renew_seconds="2", lease_seconds="20") as parts:
+        worker = parts.process("worker", "bulk")
+        name = f"worker-bulk on {socket.gethostname()} (pid {worker.child.pid})"
+        reported = "select 1 from processes where pid = %s"
+        until(lambda: execute(site.database.admin, reported, worker.child.pid))
+        assert causes(site.examine(renew_seconds=2)) == []
+        worker.pause()
+        began = monotonic()
+        found = until(lambda: (told := site.examine(renew_seconds=2)).sick and told, 15)
+        assert causes(found) == ["not-answering"]
+        assert re.search(re.escape(name) + r" is not answering since \d s", told(found, "workers"))
+        assert "restart it" in told(found, "workers")
+        assert monotonic() - began < 10
+        worker.go_on()
+        until(lambda: not site.examine(renew_seconds=2).sick, 15)
+
+
+def test_a_process_that_was_replaced_or_is_long_gone_is_no_alarm(site: Site) -> None:
+    gone = """insert into processes (process_id, role, host, pid, queues, started_at, seen_at)
+              values (%s, %s, %s, 2, %s, now() - interval '1 day', now() - %s * interval '1 s')"""
+    queues = list(GROUPS["fast"].queues)
+    execute(site.database.admin, gone, uuid7(), "worker-fast", "elsewhere", queues, 1200)
+    execute(site.database.admin, gone, uuid7(), "worker-fast", "here", queues, 60)  # the site's own started after it
+    assert causes(site.examine()) == []
+    execute(site.database.admin, gone, uuid7(), "worker-fast", "third", queues, 60)
+    assert causes(site.examine()) == ["not-answering"]
 
 
 def test_the_wrong_key(site: Site) -> None:

@@ -152,3 +152,31 @@ def _both(database: TestDatabase, jobs: Jobs, keys: list[tuple[str, bytes]]) -> 
     with database.app.tenant(jobs.tenant) as tx:
         for key in reversed(keys):
             _use(tx, jobs, key)
+
+
+def test_an_erasure_of_a_store_and_a_child_that_ends_do_not_deadlock(database: TestDatabase, jobs: Jobs) -> None:
+    """Whoever ends a child locks it and then its parent. The erasure ends both, and so has to take them in that order."""
+    parent = jobs.claim(jobs.accept("parent", store="journal"))
+    assert parent is not None
+    children = jobs.add_children(parent, 3)
+    last = jobs.claim(children[2])
+    assert last is not None
+    assert last.store_id is not None
+
+    def erase() -> int:
+        with database.app.tenant(jobs.tenant) as tx:
+            return tx.run("end_jobs_of_store", tenant=jobs.tenant, store=last.store_id, jobs=[])
+
+    with ThreadPoolExecutor(1) as pool:
+        with open_transaction(jobs) as tx:
+            tx.rows("lock_running", tenant=jobs.tenant, token=last.lease_token, jobs=[last.job_id])
+            future = pool.submit(erase)
+            until(lambda: waits(database))
+            ended = tx.row(
+                "finish_job", tenant=jobs.tenant, job=last.job_id, token=last.lease_token, state="succeeded", result="{}",
+                error=None, reason=None,
+            )  # fmt: skip
+            assert ended is not None
+            assert ended["ended"]
+        assert future.result(10) == 3
+    assert sorted(jobs.states().values()) == ["failed", "failed", "failed", "succeeded"]

@@ -1,6 +1,9 @@
 """Quotas by what Postgres says is queued and stored."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import cast
 from uuid import UUID
 
 import psycopg
@@ -8,6 +11,7 @@ import pytest
 
 from core.errors import QuotaExceeded
 from core.ids import uuid7
+from core.store.database import Database, Tx
 from core.tenants import quotas
 from core.tenants.keys import Principal
 from core.tenants.quotas import Backlogs
@@ -86,3 +90,35 @@ def test_one_tenants_backlog_is_not_anothers(database: TestDatabase, tenant: UUI
     with pytest.raises(QuotaExceeded):
         backlogs.check(who(tenant, max_queued_jobs=5), 1)
     backlogs.check(who(uuid7(), max_queued_jobs=5), 1)
+
+
+class Slow:
+    """A database whose every transaction takes so long by the clock `moment`."""
+
+    def __init__(self, database: TestDatabase, moment: list[float], seconds: float) -> None:
+        self._database = database
+        self._moment = moment
+        self._seconds = seconds
+        self.asked = 0
+
+    @contextmanager
+    def tenant(self, tenant_id: UUID) -> Iterator[Tx]:
+        self.asked += 1
+        with self._database.app.tenant(tenant_id) as tx:
+            yield tx
+        self._moment[0] += self._seconds
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.01, 62), (0.5, 7), (60.0, 2)])
+def test_counting_a_long_backlog_never_takes_a_large_share_of_the_time(
+    database: TestDatabase, tenant: UUID, monkeypatch: pytest.MonkeyPatch, seconds: float, most: int
+) -> None:
+    moment = [1000.0]
+    monkeypatch.setattr(quotas, "monotonic", lambda: moment[0])
+    slow = Slow(database, moment, seconds)
+    backlogs = Backlogs(cast("Database", slow))
+    until = moment[0] + 61
+    while moment[0] < until:
+        backlogs.check(who(tenant, max_queued_jobs=1_000_000), 1)
+        moment[0] += 0.1
+    assert 1 <= slow.asked <= most

@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import stat
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from core.store.database import Database
 from tests.cli import all_gone, eventually
 from tests.services import short_folder
+from workers.embedded import stack as stacks
 from workers.embedded.datadir import DataDir
 from workers.embedded.errors import CannotStart
 from workers.embedded.stack import API_PORT, EXPORTER_PORT, Stack
@@ -112,10 +114,91 @@ def test_servers_that_die_come_back_at_their_addresses() -> None:
             os.kill(before.pid, signal.SIGKILL)
             assert eventually(lambda pid=before.pid: all(process.pid != pid for process in stack.processes))
             news = news_until_it_runs_again(stack, name, before.pid)
-            assert news == [f"{name} had ended; it runs again (process {stack.pid(name)})"]
+            assert news == [
+                f"{name} had ended; it starts again in 0.5 s",
+                f"{name} runs again (process {stack.pid(name)})",
+            ]
             assert {process.name: process for process in stack.processes}[name].address == before.address
             accepted = ask(stack, "/stores/journal/memories", stack.key, {"text": f"after {name}"}, wait=0)
             assert accepted["state"] == "queued"
+
+
+def tend_until(stack: Stack, done: Callable[[], bool]) -> list[str]:
+    news: list[str] = []
+
+    def tended() -> bool:
+        news.extend(stack.tend())
+        return done()
+
+    assert eventually(tended), news
+    return news
+
+
+def valkey_killed_and_its_port_taken(stack: Stack, listener: socket.socket) -> None:
+    port = stack.valkey.port
+    os.kill(stack.valkey.pid, signal.SIGKILL)
+    assert eventually(lambda: not stack.valkey.alive)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+
+
+def test_a_server_that_cannot_start_is_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "BACK_OFF_S", (0.1, 0.2, 0.3))
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
+        with socket.socket() as listener:
+            valkey_killed_and_its_port_taken(stack, listener)
+            news = tend_until(stack, lambda: stack._deaths["valkey"].row == 3)
+        assert news[0] == "valkey had ended; it starts again in 0.1 s"
+        assert [line.rpartition("; ")[2] for line in news] == [
+            f"it starts again in {seconds} s" for seconds in ("0.1", "0.2", "0.3")
+        ]
+        assert all("valkey cannot be started" in line and "Address already in use" in line for line in news[1:])
+        assert tend_until(stack, lambda: stack.valkey.alive)[-1].startswith("valkey runs again (process ")
+
+
+def test_a_server_that_never_starts_ends_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "BACK_OFF_S", (0.01,))
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
+        with socket.socket() as listener:
+            valkey_killed_and_its_port_taken(stack, listener)
+            with pytest.raises(CannotStart, match=r"(?s)valkey cannot be started.* 7 times in a row.*stopped"):
+                tend_until(stack, lambda: False)
+        stack.stop()
+        assert all_gone(folder / "data")
+
+
+def test_what_a_killed_worker_held_is_done_long_before_its_lease_ends() -> None:
+    """Its lease is 30 s; the stack saw the process end and says so. The write counts one crash, and is there once."""
+    with (
+        short_folder() as folder,
+        Stack(folder / "data", durable=False, groups=("fast",)) as stack,
+        Database(stack.database_url("relay"), name="test", size=1) as db,
+    ):
+
+        def signed_in() -> bool:
+            with db.system() as tx:
+                return any(row["pid"] == stack.pid("fast") for row in tx.rows("processes"))
+
+        assert eventually(signed_in)
+        body = {"text": "The owl lives in the mill. " * 140_000}
+        job = ask(stack, "/stores/journal/memories", stack.key, body, wait=0)["id"]
+        assert eventually(lambda: ask(stack, f"/jobs/{job}", stack.key)["state"] == "running")
+        began = time.monotonic()
+        killed = stack.pid("fast")
+        os.kill(killed, signal.SIGKILL)
+        ended: dict = {"state": "running"}
+
+        def written() -> bool:
+            ended.update(ask(stack, f"/jobs/{job}", stack.key))
+            return ended["state"] == "succeeded"
+
+        news = tend_until(stack, written)
+        assert time.monotonic() - began < 25
+        assert any("fast" in line and "; 1 of its jobs go to others; it starts again" in line for line in news)
+        assert (ended["attempt"], ended["result"]["revision"]) == (2, 1)
+        with db.system() as tx:
+            assert killed not in [row["pid"] for row in tx.rows("processes")]
 
 
 def test_a_stack_keeps_its_data_and_keys_and_forgets_dead_processes() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from core.archives import container, reader
 from core.archives.model import Conversation, Skipped
+from core.archives.place import Place, digest, digests
 from core.archives.reader import open_archive
 from core.errors import InvalidRequest
 
@@ -80,33 +81,51 @@ def test_a_broken_first_entry_does_not_hide_the_format() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"hello",
-        b"\x00" * 100,
-        b"PK",
-        b"{}",
-        b"[]",
-        b'{"conversations": []}',
-        b'[{"uuid": "u", "chat_messages": []}]',
-        b'[{"conversations": [{"from": "human", "value": "hi"}]}]',
-        b"[[[[",
-        export("a").decode().encode("utf-16"),
-        zipped({"users.json": b"[]", "general/2026-01-01.json": b"[]"}),
-        zipped({}),
-    ],
-)
-def test_anything_else_is_refused_with_what_is_supported(raw: bytes) -> None:
+NO_ARCHIVE: dict[bytes, str] = {
+    b"": "up.json is empty: export or download it again",
+    b" \r\n": "up.json is empty: export or download it again",
+    b"\xef\xbb\xbf": "up.json is empty: export or download it again",
+    b" " * 9_000: "up.json begins with nothing but white space",
+    b"hello": "up.json is not JSON: it begins with 'hello'",
+    b"\x00" * 100: "up.json is not JSON: it begins with '\\x00",
+    b"<!DOCTYPE html>": "up.json is a web page",
+    b"\x1f\x8b\x08" + b"x" * 50: "up.json is packed by gzip: unpack it first",
+    b"%PDF-1.7": "up.json is a PDF",
+    b"{}": "up.json is a JSON object, and an export is a list of conversations",
+    b'{"conversations": []}': "up.json is a JSON object",
+    b"[]": "up.json is an empty list: there is no conversation in this export",
+    b'[{"uuid": "u", "chat_messages": []}]': "its only entry is none (fields: uuid, chat_messages)",
+    b'[{"a": 1}, {"from": 2}]': "none of its first 2 entries is one (fields: a)",
+    b'[5, "x"]': "none of its first 2 entries is one. Supported",
+    b"[[[[": "up.json is incomplete or damaged (it breaks off in entry 1): export or download it again",
+    export("a", "b")[:60]: "up.json is incomplete or damaged (it breaks off in entry 1): export or download it again",
+    b'[{"a": nul}]': "up.json cannot be read: entry 1 is not valid JSON; export or download it again",
+    export("a").decode().encode("utf-16"): "up.json is UTF-16 text: save it as UTF-8",
+    b"PK": "The zip is damaged or incomplete: export or download it again",
+    zipped({}): "The zip is empty",
+    zipped({"users.json": b"[]", "general/2026.json": b"[]"}): (
+        "The zip holds 2 files, and no conversations.json among them (users.json, general/2026.json)"
+    ),
+    zipped({f"{n}.txt": b"" for n in range(9)}): "(0.txt, 1.txt, 2.txt, 3.txt, 4.txt …)",
+    zipped({"conversations.json": b""}): "conversations.json is empty",
+    zipped({"conversations-0.json": b"[]", "conversations-1.json": b"{}"}): (
+        "conversations-0.json is an empty list: there is no conversation in this export. "
+        "conversations-1.json is a JSON object"
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", NO_ARCHIVE, ids=range(len(NO_ARCHIVE)))
+def test_anything_else_is_refused_with_what_it_is_and_what_is_supported(raw: bytes) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        open_archive(io.BytesIO(raw), "upload.bin")
-    assert "damaged" in refused.value.detail or "conversations.json" in refused.value.detail
+        open_archive(io.BytesIO(raw), "up.json")
+    assert NO_ARCHIVE[raw] in refused.value.detail
+    assert raw[:2] == b"PK" or "Supported: a ChatGPT export" in refused.value.detail
 
 
 def test_an_archive_that_breaks_off_gives_its_conversations_and_then_fails() -> None:
     found: list[object] = []
-    with pytest.raises(InvalidRequest, match=r"big\.json cannot be read to its end: it breaks off after 1 items"):
+    with pytest.raises(InvalidRequest, match=r"big\.json cannot be read to its end: it breaks off in entry 2"):
         found.extend(item.id for item in open_archive(io.BytesIO(export("a", "b")[:-20]), "big.json"))  # type: ignore[union-attr]
     stream = iter(open_archive(io.BytesIO(export("a", "b")[:-20])))
     assert isinstance(next(stream), Conversation)
@@ -170,3 +189,36 @@ def test_only_the_first_entries_are_looked_at_to_tell_the_format() -> None:
     with pytest.raises(InvalidRequest, match="Supported"):
         open_archive(io.BytesIO(json.dumps([*late, entry("a")]).encode()))
     assert ids(json.dumps([*late[1:], entry("a")]).encode()) == ["a"]
+
+
+TWICE = [{"id": "x"}, entry("a"), entry("b", ""), entry("a"), entry("c"), 5, entry("d")]
+
+
+@pytest.mark.parametrize("method", [None, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_reading_goes_on_from_any_place_as_if_it_had_never_stopped(method: int | None) -> None:
+    files = {"chat.html": b"<p>"} | {
+        f"conversations-{n}.json": json.dumps([*TWICE, entry(f"only-{n}")], indent=n).encode() for n in range(3)
+    }
+    raw = json.dumps(TWICE).encode() if method is None else zipped(files, method)
+    whole = list(open_archive(io.BytesIO(raw)).entries(Place(), set(), {}))
+    assert [item for one in whole for item in one.found] == list(open_archive(io.BytesIO(raw)))
+    for stop in range(1, len(whole) + 1):
+        before = whole[:stop]
+        place = Place.load(json.loads(json.dumps(before[-1].after.stored())))
+        assert place.items == sum(len(one.found) for one in before)
+        seen = {digest(c.id) for one in before for c in one.found if isinstance(c, Conversation)}
+        assert list(open_archive(io.BytesIO(raw)).entries(place, seen, {})) == whole[stop:]
+
+
+def test_an_archive_without_a_message_says_why_from_wherever_it_is_read() -> None:
+    raw = json.dumps([entry("a", ""), entry("b", " "), {"id": "c"}]).encode()
+    entries = open_archive(io.BytesIO(raw)).entries(Place(), set(), {})
+    place = [next(entries), next(entries)][-1].after
+    with pytest.raises(InvalidRequest, match=r"4 × it is empty.*1 × it has no mapping"):
+        list(open_archive(io.BytesIO(raw)).entries(place, set(), {"it is empty": 4}))
+
+
+def test_the_digests_that_were_stored_are_those_that_are_known() -> None:
+    names = ["a", "b\ud800", "ü" * 200]
+    joined = [digest(names[0]) + digest(names[1]), b"", digest(names[2])]
+    assert digests(joined) == {digest(name) for name in names}

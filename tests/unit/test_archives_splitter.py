@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.archives.splitter import MAX_DEPTH, BadItem, BrokenArray, Item, array_items
+from core.archives.splitter import MAX_DEPTH, BadItem, BrokenArray, Item, array_items, more_items
 
 VALUES = st.recursive(
     st.none()
@@ -62,8 +62,8 @@ def test_any_bytes_end_in_items_or_a_clear_error(raw: bytes, chunk: int) -> None
         (b"", [], "it is empty"),
         (b"\xef\xbb\xbf", [], "it is empty"),
         (b'{"conversations": []}', [], "not a JSON array"),
-        (b"[1, 2, 3", [1, 2], "breaks off after 2 items"),
-        (b'[{"a": 1}, {"b": "]', [{"a": 1}], "breaks off after 1 items"),
+        (b"[1, 2, 3", [1, 2], "breaks off in entry 3"),
+        (b'[{"a": 1}, {"b": "]', [{"a": 1}], "breaks off in entry 2"),
         (b"[1, 2] [3]", [1, 2], "follows the end"),
         (b"[1, 2]]", [1, 2], "follows the end"),
         (b"[1, 2}", [1], "bracket does not match"),
@@ -126,3 +126,38 @@ def test_memory_is_bounded_by_the_largest_item_not_by_the_array() -> None:
         tracemalloc.stop()
     assert bad == [BadItem(501, "larger than 1000000 bytes")]
     assert peak < 8_000_000
+
+
+@given(
+    st.lists(VALUES, min_size=1, max_size=6),
+    st.integers(1, 40),
+    st.sampled_from([b"", b"\xef\xbb\xbf", b" \n"]),
+    st.sampled_from([b"", b"\n "]),
+)
+def test_it_goes_on_behind_any_item_as_if_it_had_read_all(
+    array: list[object], chunk: int, before: bytes, behind: bytes
+) -> None:
+    raw = before + json.dumps(array, indent=1).encode() + behind
+    whole = list(array_items(io.BytesIO(raw), chunk_bytes=7))
+    for item in whole:
+        stream = io.BytesIO(raw)
+        stream.seek(item.end)
+        rest = list(more_items(stream, item.index + 1, item.end, chunk_bytes=chunk))
+        assert json.dumps([str(one) for one in rest]) == json.dumps([str(one) for one in whole[item.index + 1 :]])
+
+
+@pytest.mark.parametrize("raw", [b"[1,2,3] x", b"[1,2,3", b"[1,2,,3}"])
+def test_what_breaks_behind_the_place_is_told_from_there_too(raw: bytes) -> None:
+    found: list[Item | BadItem] = []
+    with pytest.raises(BrokenArray) as first:
+        found.extend(array_items(io.BytesIO(raw)))
+    for place in found:
+        with pytest.raises(BrokenArray) as again:
+            list(more_items(io.BytesIO(raw[place.end :]), place.index + 1, place.end))
+        assert str(again.value) == str(first.value)
+    assert len(found) >= 2
+
+
+def test_a_place_at_which_no_item_ends_is_refused() -> None:
+    with pytest.raises(BrokenArray, match="it has changed since its first 2 items were read"):
+        list(more_items(io.BytesIO(b"[1,2,3]"), 2, 0))

@@ -67,6 +67,40 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return moment
 
 
+def test_a_revoked_key_is_forgotten_at_once_and_no_look_up_from_before_counts() -> None:
+    book = Book()
+    revoked, other = book.add(), book.add()
+    made = Authenticator(book, 60.0)
+
+    async def run() -> None:
+        for secret in (revoked, other):
+            await made.principal(f"Bearer {secret}")
+        key_id = book.good[hash_key(revoked)].key_id
+        late = book.add()
+        book.open.clear()
+        flying = asyncio.ensure_future(made.principal(f"Bearer {late}"))  # read before the revocation, lands after it
+        while hash_key(late) not in book.asked:
+            await asyncio.sleep(0.001)
+        late_id = book.good[hash_key(late)].key_id
+        for gone in (key_id, late_id):
+            made.forget(gone)
+        book.open.set()
+        await flying
+        del book.good[hash_key(revoked)], book.good[hash_key(late)]
+        asked = len(book.asked)
+        assert (await made.principal(f"Bearer {other}")).key_id == book.good[hash_key(other)].key_id
+        assert len(book.asked) == asked, "another key was forgotten too"
+        for secret in (revoked, late):
+            with pytest.raises(Unauthenticated):
+                await made.principal(f"Bearer {secret}")
+
+    try:
+        asyncio.run(run())
+    finally:
+        book.open.set()
+        made.close()
+
+
 def test_a_good_key_is_looked_up_once_a_period(clock: list[float]) -> None:
     async def run() -> None:
         book = Book()

@@ -107,3 +107,49 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="body: ") as caught:
         loads(body)
     assert len(caught.value.detail) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ('{"é": nul}', "byte 7: a value is missing"),
+        ('{"a" 1}', "byte 5: a colon is missing"),
+        ('{"a": 1 "b"}', "byte 8: a comma or a closing bracket is missing"),
+        ("{'a': 1}", "byte 1: a name in double quotes is missing"),
+        ("[1] [2]", "byte 4: something follows its end"),
+        ('{"a": "b', "byte 6: a string begins and does not end"),
+        ('{"a": "\\x"}', "byte 7: a backslash begins no escape"),
+        ('{"a": "\\u12"}', "byte 8: \\u wants four hexadecimal digits"),
+        ('{"a": "b\nc"}', "byte 8: a string holds a raw line break"),
+        ("\ufeff{}", "byte order mark"),
+        ('["NaN", -Infinity]', "byte 8: -Infinity is no JSON value"),
+        ('["1e999", -1e999]', "out of range at byte 10: -1e999"),
+        ("[" + "9" * 5_000 + "]", "out of range at byte 1: " + "9" * 30 + "…"),
+    ],
+)
+def test_a_fault_is_told_in_plain_words_with_its_byte(text: str, told: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        loads(text.encode(), "the file")
+    assert refused.value.fields[0].field == "the file"
+    assert told in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('{"a": 1, "b": 2, "a": 1}', "a"),
+        ('[{"a": {}}, {"x": {"b": 1, "\\u0062": 2}}]', "b"),
+        ('{"": 1, "": 2}', '""'),
+        ('{"\\u0000\\ud800": 1, "\\u0000\\ud800": 2}', "\\x00\\ud800"),
+        ("{" + ", ".join(f'"{n}": 0' for n in range(100_000)) + ', "7": 1}', "7"),
+    ],
+)
+def test_a_key_that_one_object_has_twice_is_named(text: str, key: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        loads(text.encode())
+    assert [(field.field, field.message) for field in refused.value.fields] == [
+        (key, "is given twice in one object; send it once")
+    ]
+    assert loads(b'[{"a": 1}, {"a": {"a": 2}}]') == [{"a": 1}, {"a": {"a": 2}}]

@@ -46,7 +46,26 @@ def test_a_secret_that_is_missing_is_named_and_one_that_is_there_is_not_shown() 
     settings = load({"MUNIMENT_DATABASE_URL": "postgresql://u:hunter2@h/d"})
     assert settings.secret("database_url") == settings.direct_url == "postgresql://u:hunter2@h/d"
     assert "hunter2" not in repr(settings)
-    assert load({"MUNIMENT_DATABASE_DIRECT_URL": "x"}, database_url="y").direct_url == "x"
+    pooler, direct = "postgresql://pooler/d", "host=db dbname=d"
+    assert load({"MUNIMENT_DATABASE_DIRECT_URL": direct}, database_url=pooler).direct_url == direct
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("MUNIMENT_DATABASE_URL", "db.example", "must begin with postgresql://"),
+        ("MUNIMENT_REDIS_URL", "localhost:6379", "must begin with redis://"),
+        ("MUNIMENT_POOL_SIZE", "many", "must be a whole number"),
+        ("MUNIMENT_PREPARE", "perhaps", "must be true or false"),
+        ("MUNIMENT_LEASE_SECONDS", "long", "must be a number"),
+        ("MUNIMENT_LEASE_SECONDS", "0", "must be at least 1"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(name: str, value: str, told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load({name: value})
+    assert refused.value.detail.startswith(f"{name}: {told}")
+    assert refused.value.title == "A setting is wrong or missing"
 
 
 def test_a_child_gets_no_setting_but_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,9 @@ class Server(ABC):
 
     @property
     def port(self) -> int:
+        """The port it has, or will have: a server that is started again keeps its address."""
+        if self._running is None and self._wanted_port is not None:
+            return self._wanted_port
         return self.running.port
 
     @property
@@ -78,6 +81,10 @@ class Server(ABC):
     @property
     def alive(self) -> bool:
         return self._running is not None and self._running.child.poll() is None
+
+    def tail(self) -> str:
+        """The end of what it wrote to its log; empty for one that never ran."""
+        return "" if self._running is None else self._running.child.tail()
 
     @property
     def log(self) -> Path:

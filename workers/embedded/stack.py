@@ -6,16 +6,18 @@ benchmarks use this one class.
 
 import os
 import signal
+import socket
 import sys
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from core.clock import monotonic
+from core.errors import MunimentError
 from core.settings import PREFIX, child_environment
-from core.store.database import Database
+from core.store.database import Database, Row
 from core.store.migrate import bootstrap, migrate
 from workers.embedded.datadir import DataDir, Running, read_key
 from workers.embedded.errors import CannotStart
@@ -38,6 +40,8 @@ LOG_BYTES = 16 * 1024 * 1024
 """A longer log begins anew at the next start."""
 STABLE_S = 60.0
 BACK_OFF_S = (0.5, 1, 2, 4, 8, 16, 30)
+SERVER_DEATHS = 6
+"""After more than these in a row, half a minute of trying, the stack gives up: without its servers nothing works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,28 @@ class Process:
 
 
 @dataclass(slots=True)
+class _Deaths:
+    """Of one process or server: how many in a row, when it was started last, and when it may start again."""
+
+    row: int = 0
+    since: float = field(default_factory=monotonic)
+    again_at: float | None = None
+
+    def another(self) -> float:
+        """Counts one; the seconds until the next start, more each time."""
+        self.row = 1 if monotonic() - self.since > STABLE_S else self.row + 1
+        wait = BACK_OFF_S[min(self.row, len(BACK_OFF_S)) - 1]
+        self.again_at = monotonic() + wait
+        return wait
+
+    def started(self) -> None:
+        self.since = monotonic()
+        self.again_at = None
+
+
+@dataclass(slots=True)
 class _Own:
-    """One of our own processes. `bind` is the setting that its address goes into, when it has one. `deaths` counts those
-    in a row; `again_at`: when it may start again."""
+    """One of our own processes. `bind` is the setting that its address goes into, when it has one."""
 
     command: list[str]
     environment: dict[str, str]
@@ -61,9 +84,7 @@ class _Own:
     address: str = ""
     bind: str = ""
     child: Child | None = None
-    since: float = 0.0
-    deaths: int = 0
-    again_at: float | None = None
+    deaths: _Deaths = field(default_factory=_Deaths)
 
     def listen_on(self, port: int) -> None:
         self.address = f"{LOOPBACK}:{port}"
@@ -73,8 +94,7 @@ class _Own:
         command = [sys.executable, "-P", "-m", "api.cli.main", *self.command]
         # Nothing that was accepted needs a clean end, and an owner that is gone cannot wait for one.
         self.child = Child.start(command, log=self.log, death_signal=signal.SIGKILL, env=self.environment)
-        self.since = monotonic()
-        self.again_at = None
+        self.deaths.started()
 
 
 class Stack:
@@ -108,6 +128,7 @@ class Stack:
         self.valkey = self._make_valkey()
         self._passwords: dict[str, str] = {}
         self._own: dict[str, _Own] = {}
+        self._deaths = {"postgres": _Deaths(), "valkey": _Deaths()}
 
     # -- where it is ---------------------------------------------------------------------------------------------------
 
@@ -168,10 +189,7 @@ class Stack:
             migrate(self.database_url("owner"))
             with Database(self.database_url("owner"), name="up", size=1) as db:
                 make_first_tenant(db, self.data)
-                # Whoever signed in before is gone: the folder is ours alone.
-                with db.system() as tx:
-                    for row in tx.rows("processes"):
-                        tx.run("forget_process", process=row["process_id"])
+                _reap(db, lambda row: True)  # whoever signed in before is gone: the folder is ours alone
             for name, own in self._plan().items():
                 self._own[name] = own
                 if own.log.exists() and own.log.stat().st_size > LOG_BYTES:
@@ -214,15 +232,17 @@ class Stack:
             await_all({name: (own.child, own.address) for name, own in self._own.items() if own.child}, db, timeout)
 
     def tend(self) -> list[str]:
-        """Starts again what has died, later each time; call it a few times a second. What happened, for a person."""
-        news = self._tend_servers()
+        """Starts again what has died, later each time; call it a few times a second. What happened, for a person.
+
+        Raises CannotStart with the end of its log when a server dies again and again."""
+        news = [line for name in self._deaths for line in self._tend_server(name)]
         for name, own in self._own.items():
-            if own.again_at is None and own.child is not None and (status := own.child.poll()) is not None:
-                own.deaths = 1 if monotonic() - own.since > STABLE_S else own.deaths + 1
-                wait = BACK_OFF_S[min(own.deaths, len(BACK_OFF_S)) - 1]
-                own.again_at = monotonic() + wait
-                news.append(f"{name} (process {own.child.pid}) {_ended(status)}; it starts again in {wait:g} s")
-            elif own.again_at is not None and monotonic() >= own.again_at:
+            deaths = own.deaths
+            if deaths.again_at is None and own.child is not None and (status := own.child.poll()) is not None:
+                wait = deaths.another()
+                freed = self._free_claims(own.child.pid)
+                news.append(f"{name} (process {own.child.pid}) {_ended(status)}{freed}; it starts again in {wait:g} s")
+            elif deaths.again_at is not None and monotonic() >= deaths.again_at:
                 own.launch()
                 news.append(f"{name} runs again (process {self.pid(name)})")
         return news
@@ -243,17 +263,45 @@ class Stack:
             own = self._own[name]
             if own.child is not None:
                 own.child.stop(first, STOP_S)
+                self._free_claims(own.child.pid)
             own.launch()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _tend_servers(self) -> list[str]:
-        news: list[str] = []
-        for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
-            if not server.alive:
+    def _tend_server(self, name: str) -> list[str]:
+        server, deaths = self._servers()[name], self._deaths[name]
+        if deaths.again_at is None:
+            if server.alive:
+                return []
+            what = f"{name} had ended"
+        elif monotonic() < deaths.again_at:
+            return []
+        else:
+            try:
                 self.restart(name)
-                news.append(f"{name} had ended; it runs again (process {self.pid(name)})")
-        return news
+            except CannotStart as error:
+                what = f"{name} cannot be started: {error}"
+            else:
+                deaths.started()
+                return [f"{name} runs again (process {self.pid(name)})"]
+        wait = deaths.another()
+        if deaths.row > SERVER_DEATHS:
+            raise CannotStart(f"{what}\nThat was {deaths.row} times in a row: everything is stopped. {server.tail()}")
+        return [f"{what}; it starts again in {wait:g} s"]
+
+    def _servers(self) -> dict[str, Postgres | Valkey]:
+        return {"postgres": self.postgres, "valkey": self.valkey}
+
+    def _free_claims(self, pid: int) -> str:
+        """Lets others have what a process held that has died, and says so. If that fails, its leases run out."""
+        if not self.postgres.alive:
+            return ""
+        try:
+            with Database(self.database_url("relay"), name="up", size=1) as db:
+                claims = _reap(db, lambda row: row["pid"] == pid and row["host"] == socket.gethostname())
+        except MunimentError as error:
+            return f"; what it held waits for its leases ({error.detail})"
+        return f"; {claims} of its jobs go to others" if claims else ""
 
     def _make_postgres(self, port: int | None = None) -> Postgres:
         return Postgres(self.data.path / "postgres", port=port, durable=self._durable)
@@ -311,6 +359,12 @@ class Stack:
                 own.launch()
                 moved = True
         return moved
+
+
+def _reap(db: Database, dead: Callable[[Row], bool]) -> int:
+    """Makes the claims of those processes due and forgets them; how many claims there were."""
+    with db.direct() as tx:
+        return sum(tx.value("reap_process", process=row["process_id"]) for row in tx.rows("processes") if dead(row))
 
 
 def _port(usual: int) -> int:
