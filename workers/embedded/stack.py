@@ -260,7 +260,7 @@ class Stack:
                 failed = self._failed[name] = self._failed.get(name, 0) + 1
                 wait = BACK_OFF_S[min(failed, len(BACK_OFF_S)) - 1]
                 self._again_at[name] = monotonic() + wait
-                why = str(error).partition("\n")[0]
+                why = str(error).partition("\n")[0].removesuffix(" says:")
                 news.append(f"{name} has ended and cannot be started; it is tried again in {wait:g} s: {why}")
             else:
                 self._failed[name] = 0
