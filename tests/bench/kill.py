@@ -1,6 +1,7 @@
 """`python -m tests.bench.kill [--json FILE] [--kills N] [--fault SPEC]`: SIGKILL a worker in mid-job, again and again.
 
-Each job takes some 50 ms and then leaves one row as its effect. A fault log, one line when a job begins and one when it
+Each job takes some 50 ms and then leaves one row as its effect; a worker lives for some seconds, so that a job is not killed
+three times over, which would end it for good. A fault log, one line when a job begins and one when it
 has ended, shows which kills hit a job. Exit 1 unless every job's effect is there exactly once, and each interrupted job was
 done within 60 s of the kill. The control takes the fence away (`commit.fence=skip`): effects are then committed apart from
 the final state, the worker dies in between, and the command must see the second row.
@@ -30,12 +31,15 @@ from workers.submit import Submitter
 KILLS = 30
 INSIDE = 25
 JOB_PAUSE = 0.02
+TENANTS = 8
+LIFE_SECONDS = (0.3, 3.0)
+"""Of a worker, from its first job to its kill."""
 SETTLE_SECONDS = 150.0
 
 
 def run(found: Stage, report: Report, *, kills: int = KILLS) -> None:
     found.clear()
-    tenant_id, _ = found.tenant("kill")
+    tenants = [found.tenant(f"kill-{number}-{ids.uuid7().hex[-6:]}")[0] for number in range(TENANTS)]
     accepted: list[UUID] = []
     killed: list[datetime] = []
     stop = threading.Event()
@@ -47,13 +51,13 @@ def run(found: Stage, report: Report, *, kills: int = KILLS) -> None:
         submitter.open()
         stack.callback(submitter.close)
         stack.enter_context(found.relay())
-        load_thread = threading.Thread(target=_load, args=(submitter, tenant_id, stop, accepted))
+        load_thread = threading.Thread(target=_load, args=(submitter, tenants, stop, accepted))
         load_thread.start()
         chance = random.Random(11)
         worker = _start(found, log)
         for _ in range(kills):
             _until_busy(log)
-            time.sleep(chance.uniform(0.05, 0.6))
+            time.sleep(chance.uniform(*LIFE_SECONDS))
             killed.append(datetime.now(UTC))
             worker.kill()
             worker = _start(found, log)
@@ -80,7 +84,7 @@ def run(found: Stage, report: Report, *, kills: int = KILLS) -> None:
     for (_, job), took in zip(interrupted, seconds, strict=True):
         last[job] = took
     report.samples.append(
-        Sample("interrupted job done after the kill", "s", f"{len(accepted):,} jobs, {kills} kills, lease 30 s, sweep 5 s",
+        Sample("interrupted job done after the kill", "s", f"{len(accepted):,} jobs of {TENANTS} tenants, {kills} kills, lease 30 s, sweep 5 s",
                list(last.values()) or [0.0])
     )  # fmt: skip
     report.bars += [
@@ -95,9 +99,9 @@ def _start(found: Stage, log: Path) -> Process:
     return Process(["-m", "tests.bench.kill_worker", GROUP], environment)
 
 
-def _load(submitter: Submitter, tenant_id: UUID, stop: threading.Event, accepted: list[UUID]) -> None:
+def _load(submitter: Submitter, tenants: list[UUID], stop: threading.Event, accepted: list[UUID]) -> None:
     while not stop.wait(JOB_PAUSE):
-        request = JobRequest(tenant_id, ids.uuid7(), KINDS["counter"], "interactive", "{}")
+        request = JobRequest(tenants[len(accepted) % len(tenants)], ids.uuid7(), KINDS["counter"], "interactive", "{}")
         accepted.append(submitter.accept(request).result(30).job_id)
 
 

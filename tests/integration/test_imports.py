@@ -195,7 +195,7 @@ def test_what_cannot_be_imported_is_named(world: World) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b'{"messages": []}', "not an archive Muniment can import"),
+        (b'{"messages": []}', "is a JSON object, and an export is a list of conversations"),
         (b"PK\x03\x04 broken", "The zip is damaged"),
         (json.dumps([{"id": "a", "mapping": {}}]).encode(), "holds no message that can be imported"),
     ],
