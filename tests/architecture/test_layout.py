@@ -47,7 +47,9 @@ def test_files_can_be_read_in_one_sitting() -> None:
 
 def test_every_statement_of_a_tenant_table_names_the_tenant() -> None:
     """In the queries that the app role runs: the relay's and the operators' see all tenants on purpose."""
-    tables = "stores|jobs|job_payloads|job_results|idempotency_keys|documents|records|messages|erasures|imports|uploads|"
+    tables = (
+        "stores|jobs|job_payloads|job_results|idempotency_keys|documents|records|messages|erasures|imports|uploads|"
+    )
     tables += "budget_entries|budget_spenders|budget_usage"
     fleet = {
         "relay.sql",
