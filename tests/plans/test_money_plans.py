@@ -51,7 +51,7 @@ STATEMENTS: dict[str, tuple[str, str, int, int]] = {
     "reserve": ("app", RESERVE.format(part="0", job="null"), 60, 1),
     "reserve of a slice": ("app", RESERVE.format(part="0.001", job="null"), 90, 1),
     "finish": ("app", FINISH, 90, 1),
-    "unended": ("app", "select * from budget_unended(array[%(entry)s]::uuid[], array[%(tenant)s]::uuid[])", 30, 1),
+    "unended": ("app", "select * from budget_unended(array[%(entry)s]::uuid[], array[%(tenant)s]::uuid[])", 120, 1),
     "settle_dead": ("relay", "select * from budget_settle_dead(200)", 90 * DEAD, DEAD),
     "totals": ("exporter", "select * from budget_totals", 120, 4),
     "usage": (
