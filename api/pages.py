@@ -65,7 +65,7 @@ ADVICE: dict[str, tuple[str, str]] = {
         "Repeat the request after `Retry-After`; with an Idempotency-Key that is always safe.",
     ),
     "model-unavailable": (
-        "A model's provider cannot be reached, answers with errors, or is throttling; the call was tried as often as allowed.",
+        "A model's provider cannot be reached, fails or throttles; the call was tried as often as is allowed.",
         "Repeat the request after `Retry-After`. If it goes on, the operator should look at the provider.",
     ),
     "deadline-exceeded": (
