@@ -64,6 +64,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "Something Muniment needs, such as its database, cannot be reached.",
         "Repeat the request after `Retry-After`; with an Idempotency-Key that is always safe.",
     ),
+    "model-unavailable": (
+        "A model's provider cannot be reached, fails or throttles; the call was tried as often as is allowed.",
+        "Repeat the request after `Retry-After`. If it goes on, the operator should look at the provider.",
+    ),
     "deadline-exceeded": (
         "The job's time was over before it was done.",
         "Send the request again; if it happens often, the queue is behind: tell the operator.",

@@ -550,10 +550,12 @@ declare
 begin
   for v_tenant in select distinct u.tenant from unnest(p_tenants) as u (tenant) loop
     perform set_config('muniment.tenant', v_tenant::text, true);
+    -- As an array: a join's plan, made while the ledger was empty, would walk all of the tenant's entries.
     return query
-    select e.entry_id from unnest(p_entries, p_tenants) as u (entry, tenant)
-      join budget_entries e on e.tenant_id = v_tenant and e.entry_id = u.entry
-     where u.tenant = v_tenant and e.state = 'reserved';
+    select e.entry_id from budget_entries e
+     where e.tenant_id = v_tenant and e.state = 'reserved'
+       and e.entry_id = any (array(select u.entry from unnest(p_entries, p_tenants) as u (entry, tenant)
+                                    where u.tenant = v_tenant));
   end loop;
 end
 $$;
@@ -1973,11 +1975,14 @@ CREATE OR REPLACE VIEW public.budget_totals AS
     a.cap,
     (((a.spent)::numeric + COALESCE(sum(s.spent), (0)::numeric)))::bigint AS spent,
     ((((a.reserved + a.leased))::numeric - COALESCE(sum(s.spent), (0)::numeric)))::bigint AS reserved,
-    (COALESCE(( SELECT EXTRACT(epoch FROM (now() - min(e.created_at))) AS "extract"
-           FROM public.budget_entries e
-          WHERE ((e.state = 'reserved'::text) AND (e.provider = a.provider))), (0)::numeric))::double precision AS oldest_open_seconds
-   FROM (public.budget_accounts a
+    (COALESCE(EXTRACT(epoch FROM (now() - min(o.oldest))), (0)::numeric))::double precision AS oldest_open_seconds
+   FROM ((public.budget_accounts a
      LEFT JOIN public.budget_slices s ON ((s.provider = a.provider)))
+     LEFT JOIN ( SELECT e.provider,
+            min(e.created_at) AS oldest
+           FROM public.budget_entries e
+          WHERE (e.state = 'reserved'::text)
+          GROUP BY e.provider) o ON ((o.provider = a.provider)))
   GROUP BY a.provider;
 
 ALTER TABLE ONLY public.api_keys

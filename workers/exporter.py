@@ -8,7 +8,7 @@ so that no number of scrapers can load the database.
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ class Snapshot:
 
     queues: list[QueueBacklog]
     roles: list[RoleCount]
-    totals: list[Total]
-    deferred: list[DeferredReason]
     read_at: float
     taken_at: float
     seconds: float
+    totals: Sequence[Total] = ()
+    deferred: Sequence[DeferredReason] = ()
 
     @property
     def serves(self) -> float:
@@ -189,7 +189,7 @@ class Exporter:
             roles = role_counts(tx)
             money, deferred = totals(tx), deferred_reasons(tx)
         ended = monotonic()
-        return Snapshot(queues, roles, money, deferred, ended, now().timestamp(), ended - began)
+        return Snapshot(queues, roles, ended, now().timestamp(), ended - began, money, deferred)
 
 
 def run_exporter(settings: Settings, stop: threading.Event | None = None) -> None:

@@ -288,10 +288,12 @@ declare
 begin
   for v_tenant in select distinct u.tenant from unnest(p_tenants) as u (tenant) loop
     perform set_config('muniment.tenant', v_tenant::text, true);
+    -- As an array: a join's plan, made while the ledger was empty, would walk all of the tenant's entries.
     return query
-    select e.entry_id from unnest(p_entries, p_tenants) as u (entry, tenant)
-      join budget_entries e on e.tenant_id = v_tenant and e.entry_id = u.entry
-     where u.tenant = v_tenant and e.state = 'reserved';
+    select e.entry_id from budget_entries e
+     where e.tenant_id = v_tenant and e.state = 'reserved'
+       and e.entry_id = any (array(select u.entry from unnest(p_entries, p_tenants) as u (entry, tenant)
+                                    where u.tenant = v_tenant));
   end loop;
 end
 $$;
@@ -454,9 +456,11 @@ create or replace view budget_totals as
 select a.provider, a.currency, a.cap,
        (a.spent + coalesce(sum(s.spent), 0))::bigint as spent,
        (a.reserved + a.leased - coalesce(sum(s.spent), 0))::bigint as reserved,
-       coalesce((select extract(epoch from now() - min(e.created_at)) from budget_entries e
-                  where e.state = 'reserved' and e.provider = a.provider), 0)::float8 as oldest_open_seconds
-  from budget_accounts a left join budget_slices s on s.provider = a.provider
+       coalesce(extract(epoch from now() - min(o.oldest)), 0)::float8 as oldest_open_seconds
+  from budget_accounts a
+  left join budget_slices s on s.provider = a.provider
+  left join (select e.provider, min(e.created_at) as oldest from budget_entries e where e.state = 'reserved' group by 1) o
+         on o.provider = a.provider
  group by a.provider;
 alter view budget_totals owner to muniment_owner;
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from core.clock import now
-from core.errors import Unavailable
+from core.errors import BudgetSpent, Unavailable
 from core.jobs.model import Deferred, Done, Kind, Outcome, Waiting
 from core.store.database import Tx
 from tests.fakes.jobs import EMBED, add_children
@@ -24,6 +24,8 @@ KINDS = {
         Kind("fail", "embed", 60),
         Kind("refuse", "embed", 60),
         Kind("defer", "embed", 60),
+        Kind("spend", "embed", 60),
+        Kind("ask", "embed", 60, from_accept=True),
         Kind("die", "embed", 60),
         Kind("hang", "embed", 1),
         Kind("block", "embed", 1),
@@ -88,6 +90,11 @@ def defer(work: Work) -> Outcome:
     return Deferred("money", now() + timedelta(minutes=5))
 
 
+def spend(work: Work) -> Outcome:
+    """There is no money."""
+    raise BudgetSpent("the provider's cap for jev is used up", provider="jev", cap="provider")
+
+
 def die(work: Work) -> Outcome:
     """Takes the whole process along, `times` times."""
     if work.claim.attempt <= work.body().get("times", 99):
@@ -126,5 +133,6 @@ def parent(work: Work) -> Outcome:
 
 ACTORS: dict[str, Actor] = {
     "noop": noop, "many": noop, "counter": counter, "slow": slow, "fail": fail, "refuse": refuse, "defer": defer,
+    "spend": spend, "ask": spend,
     "die": die, "hang": hang, "block": block, "parent": parent, "gate": gate,
 }  # fmt: skip

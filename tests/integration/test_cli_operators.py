@@ -44,6 +44,26 @@ def test_tenants_are_made_listed_and_limited(env: dict[str, str]) -> None:
     run(env, "tenants", "set", "acme", status=2)
 
 
+def test_caps_are_shown_and_set(env: dict[str, str]) -> None:
+    run(env, "tenants", "create", "acme")
+    caps = {row["provider"]: row for row in json.loads(run(env, "budget", "show", "--json"))["items"]}
+    assert {name: row["cap"] for name, row in caps.items()} == {
+        "jev": "10", "deepseek": "50", "openai": "5", "systemone": "10",
+    }  # fmt: skip
+    assert "2.5" in run(env, "budget", "set", "jev", "2.5")
+    assert "0.1" in run(env, "budget", "set", "jev", "0.1", "--job")
+    assert "acme" not in run(env, "budget", "set", "openai", "1", "--tenant", "acme")
+    (row,) = json.loads(run(env, "budget", "show", "--tenant", "acme", "--json"))["items"]
+    assert (row["scope"], row["provider"], row["cap"], row["spent"]) == ("tenant", "openai", "1", "0")
+    run(env, "budget", "set", "openai", "none", "--tenant", "acme")
+    (row,) = json.loads(run(env, "budget", "show", "--tenant", "acme", "--json"))["items"]
+    assert "cap" not in row
+    assert "always has a cap" in run(env, "budget", "set", "jev", "none", status=2)
+    assert "no account" in run(env, "budget", "set", "local", "1", status=2)
+    assert "amount" in run(env, "budget", "set", "jev", "much", status=2)
+    assert "no tenant 'nobody'" in run(env, "budget", "set", "jev", "1", "--tenant", "nobody", status=1)
+
+
 def test_a_made_key_has_exactly_what_was_asked_for_until_it_is_revoked(
     env: dict[str, str], database: TestDatabase
 ) -> None:

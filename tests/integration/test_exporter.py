@@ -58,6 +58,31 @@ def test_an_empty_database_reads_zero_on_every_queue(show: Callable[[], Samples]
     assert samples["muniment_processes_alive", "relay"] == 0
 
 
+def test_money_is_shown_by_provider_and_what_waits_for_it_by_reason(
+    database: TestDatabase, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Snapshot, "serves", 0.0)
+    execute(
+        database.admin, "update budget_accounts set spent = 1500000000, reserved = 250000000 where provider = 'jev'"
+    )
+    for reason, age in (("budget", 60), ("budget", 5), ("strange", 7)):
+        insert_jobs(database.admin, tenant, "extract.bulk", state="deferred", reason=reason, ready_at=ago(age))
+    with Exporter(settings(database)) as exporter:
+        text = httpx.get(f"http://127.0.0.1:{exporter.port}/metrics", timeout=10).text
+    for line in (
+        'muniment_budget_cap_units{currency="USD",provider="jev"} 10.0',
+        'muniment_budget_cap_units{currency="CNY",provider="deepseek"} 50.0',
+        'muniment_budget_spent_units{currency="USD",provider="jev"} 1.5',
+        'muniment_budget_reserved_units{currency="USD",provider="jev"} 0.25',
+        'muniment_reservation_oldest_age_seconds{provider="jev"} 0.0',
+        'muniment_deferred_reason_jobs{reason="budget"} 2.0',
+        'muniment_deferred_reason_jobs{reason="embed"} 0.0',
+        'muniment_deferred_reason_jobs{reason="other"} 1.0',
+        'muniment_deferred_reason_oldest_age_seconds{reason="budget"} 6',
+    ):
+        assert line in text, line
+
+
 def test_it_sees_every_tenant_as_its_own_role(database: TestDatabase, show: Callable[[], Samples]) -> None:
     for age in (30, 90):
         with database.relay.system() as tx:

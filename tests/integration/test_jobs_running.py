@@ -3,6 +3,7 @@
 import json
 from uuid import UUID
 
+from core.budget.caps import set_provider_caps
 from tests.conftest import TestDatabase
 from tests.fakes.fleet import fleet, until
 from tests.fakes.jobs import Jobs, effects, install_effects
@@ -88,6 +89,28 @@ def test_a_deferred_job_keeps_its_attempts_and_runs_later(database: TestDatabase
         assert shown["runAt"] > shown["createdAt"]
         Jobs(database, tenant).shift(7200)
         assert parts.wait(job)[0].row["attempt"] == 1
+
+
+def test_a_job_without_money_waits_for_it_and_a_read_is_told(
+    database: TestDatabase, redis_url: str, tenant: UUID
+) -> None:
+    with fleet(database, redis_url, tenant, budget_retry_seconds="600") as parts:
+        parts.worker()
+        parts.relay()
+        waiting, asked = parts.accept("spend"), parts.accept("ask")
+        shown = parts.wait_state(waiting, "deferred").as_json()
+        assert (shown["attempt"], shown["reason"]) == (0, "budget")
+        assert shown["runAt"] > shown["createdAt"]
+        told = parts.wait(asked)[0].as_json()
+        assert (told["state"], told["error"]["type"], told["error"]["status"]) == (
+            "failed",
+            "/problems/budget-spent",
+            402,
+        )
+        assert "cap for jev" in told["error"]["detail"]
+        with database.relay.system() as tx:
+            set_provider_caps(tx, {"jev": 1}, {})  # wakes it, long before its time
+        until(lambda: parts.job(waiting).row["started_at"] > parts.job(asked).row["finished_at"])
 
 
 def test_a_cancelled_job_keeps_nothing_of_its_work(database: TestDatabase, redis_url: str, tenant: UUID) -> None:

@@ -1,0 +1,171 @@
+"""The ledger's statements touch what they need of `budget_entries` and no more, whether it is empty or holds 100,000 rows.
+
+As in test_job_plans.py: with plans that a session made while the table was empty, and with fresh ones."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from core.ids import uuid7
+from core.store.queries import queries
+from tests.conftest import PASSWORDS, TEMPLATE
+from workers.embedded.postgres import Postgres
+
+ENTRIES = 100_000
+TENANTS = 20
+DEAD = 10
+FILL = """
+insert into budget_entries (tenant_id, entry_id, provider, store_id, job_id, stage, call_class, state, outcome, reserve,
+                            input_estimate, cost, owner, created_at, ended_at)
+select t.tenant_id, gen_random_uuid(), 'jev', t.tenant_id, j.job_id, 'judge', 'read',
+       case when i <= {open} then 'reserved' else 'settled' end, 'ok', 10, 3, 3,
+       case when i <= {dead} then %(dead)s::uuid else %(owner)s::uuid end, now() - interval '1 d', now()
+  from generate_series(1, {entries}) i
+  join (select tenant_id, row_number() over (order by tenant_id) as n from tenants) t on t.n = i %% {tenants} + 1
+  cross join lateral (select case when i %% 10 = 0 then gen_random_uuid() else t.tenant_id end as job_id) j
+"""
+RESERVE = """select * from budget_reserve(%(owner)s, 'jev', {part}, array[gen_random_uuid()], array[%(tenant)s]::uuid[],
+  array[%(tenant)s]::uuid[], array[{job}]::uuid[], array['judge'], array['read'], array[10], array[3])"""
+FINISH = """select * from budget_finish('jev', false, array[%(entry)s]::uuid[], array[%(tenant)s]::uuid[], array['settled'],
+  array['ok'], array[3], array[1], array[1])"""
+
+
+def named(name: str, **values: str) -> str:
+    """A statement of sql/queries with literals for its parameters."""
+    text: str = getattr(queries(), name).sql
+    for parameter, literal in values.items():
+        text = text.replace(f"%({parameter})s", literal)
+    return text
+
+
+NO_FILTER = {"stores": "null", "limit": "100", "after_provider": "null"}
+STATEMENTS: dict[str, tuple[str, str, int, int]] = {
+    # name: (role, statement, pages at most, rows at least when there is work)
+    "reserve": ("app", RESERVE.format(part="0", job="null"), 60, 1),
+    "reserve of a slice": ("app", RESERVE.format(part="0.001", job="null"), 90, 1),
+    "finish": ("app", FINISH, 90, 1),
+    "unended": ("app", "select * from budget_unended(array[%(entry)s]::uuid[], array[%(tenant)s]::uuid[])", 120, 1),
+    "settle_dead": ("relay", "select * from budget_settle_dead(200)", 90 * DEAD, DEAD),
+    "totals": ("exporter", "select * from budget_totals", 120, 4),
+    "usage": (
+        "app",
+        named("usage", by="'stage'", first="null", last="null", after_part="null", **NO_FILTER),
+        60, 0,
+    ),
+    "usage of jobs": ("app", named("usage_of_jobs", job="null", before_job="null", **NO_FILTER), 900, 100),
+    "usage of a job": ("app", named("usage_of_jobs", job="%(job)s", before_job="null", **NO_FILTER), 60, 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cost:
+    scans: int
+    pages: int
+    rows: int
+
+
+@dataclass
+class Subject:
+    tenant: UUID
+    entry: UUID
+    job: UUID
+    owner: UUID = field(default_factory=uuid7)
+
+
+def cost(connection: Connection[Any], subject: Subject, name: str) -> Cost:
+    """Of one run, whose effects are rolled back."""
+    statement = STATEMENTS[name][1]
+    values = {key: value for key, value in vars(subject).items() if f"%({key})s" in statement}
+    values |= {"tenant": subject.tenant} if "%(tenant)s" in statement else {}
+    with connection.transaction(force_rollback=True):
+        connection.execute("select set_config('muniment.tenant', %s, true)", [str(subject.tenant)])
+        before = _scans(connection)
+        explained = connection.execute(f"explain (analyze, buffers, format json) {statement}".encode(), values)
+        plan: Any = explained.fetchone()[0]  # pyright: ignore[reportOptionalSubscript]
+        after = _scans(connection)
+    top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+    return Cost(after - before, top["Shared Hit Blocks"] + top["Shared Read Blocks"], round(top["Actual Rows"]))
+
+
+def _scans(connection: Connection[Any]) -> int:
+    row = connection.execute(
+        "select seq_scan from pg_stat_xact_user_tables where relname = 'budget_entries'"
+    ).fetchone()
+    return row[0] if row else 0
+
+
+@dataclass
+class Costs:
+    kept: dict[str, Cost]
+    fresh: dict[str, Cost]
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres) -> Iterator[Callable[[str], str]]:
+    name = f"plans_{uuid7().hex}"
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as admin:
+        admin.execute(f"create database {name} template {TEMPLATE} owner muniment_owner".encode())
+    yield lambda role: postgres.dsn(f"muniment_{role}", PASSWORDS[role], name)
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as admin:
+        admin.execute(f"drop database {name} with (force)".encode())
+
+
+@pytest.fixture(scope="module")
+def costs(server: Callable[[str], str]) -> Costs:
+    roles = ("app", "relay", "exporter")
+    with ExitStack() as stack:
+        owner = stack.enter_context(psycopg.connect(server("owner"), autocommit=True))
+        for n in range(TENANTS):
+            owner.execute("insert into tenants (tenant_id, name) values (%s, %s)", [uuid7(), f"tenant-{n}"])
+        ((tenant,),) = owner.execute("select tenant_id from tenants order by 1 limit 1").fetchall()
+        nobody = Subject(tenant, uuid7(), uuid7())
+        owner.execute("insert into process_leases values (%s, now() + interval '1 h')", [nobody.owner])
+        old = {role: stack.enter_context(psycopg.connect(server(role), autocommit=True)) for role in roles}
+        for name, (role, *_) in STATEMENTS.items():
+            for _ in range(8):
+                cost(old[role], nobody, name)
+        fill = FILL.format(open=DEAD + 40, dead=DEAD, entries=ENTRIES, tenants=TENANTS)
+        owner.execute(fill.encode(), {"dead": uuid7(), "owner": nobody.owner})
+        ((entry, job),) = owner.execute(
+            "select entry_id, job_id from budget_entries where tenant_id = %s and state = 'reserved' limit 1", [tenant]
+        ).fetchall()
+        ((job,),) = owner.execute(
+            "select job_id from budget_entries where tenant_id = %s and job_id <> tenant_id limit 1", [tenant]
+        ).fetchall()
+        owner.execute(
+            """insert into budget_spenders (tenant_id, scope, scope_id, provider)
+               select tenant_id, scope, tenant_id, 'jev' from tenants, unnest(array['tenant', 'store']) scope"""
+        )
+        subject = Subject(tenant, entry, job, nobody.owner)
+
+        def least(connection: Connection[Any], name: str) -> Cost:
+            return min(cost(connection, subject, name), cost(connection, subject, name), key=lambda found: found.pages)
+
+        kept = {name: least(old[role], name) for name, (role, *_) in STATEMENTS.items()}
+        owner.execute("analyze budget_entries")
+        new = {role: stack.enter_context(psycopg.connect(server(role), autocommit=True)) for role in roles}
+        return Costs(kept, {name: least(new[role], name) for name, (role, *_) in STATEMENTS.items()})
+
+
+def check(name: str, found: Cost) -> None:
+    _, _, pages, rows = STATEMENTS[name]
+    assert found.scans == 0, f"{name} read the whole of the ledger: {found}"
+    assert found.rows >= rows, f"{name} found too little: the test measures nothing: {found}"
+    assert found.pages <= pages, f"{name} touched too many pages: {found}"
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_plan_made_on_an_empty_ledger_serves_a_large_one(costs: Costs, name: str) -> None:
+    check(name, costs.kept[name])
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_large_ledger_is_not_read_whole(costs: Costs, name: str) -> None:
+    check(name, costs.fresh[name])
