@@ -956,8 +956,9 @@ CREATE FUNCTION public.more_ready(p_tenant uuid, p_queue text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
-  return exists (select from jobs r where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued'
-                    and r.sent_at is null and r.run_at is null);
+  -- In the order of jobs_ready, so that no plan reads anything else.
+  return (select true from jobs r where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued'
+             and r.sent_at is null and r.run_at is null order by r.queue, r.tenant_id, r.seq limit 1) is not null;
 end
 $$;
 

@@ -43,8 +43,9 @@ $$;
 -- Whether a tenant has ready jobs on a queue that no wake-up has been sent for.
 create or replace function more_ready(p_tenant uuid, p_queue text) returns boolean language plpgsql as $$
 begin
-  return exists (select from jobs r where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued'
-                    and r.sent_at is null and r.run_at is null);
+  -- In the order of jobs_ready, so that no plan reads anything else.
+  return (select true from jobs r where r.queue = p_queue and r.tenant_id = p_tenant and r.state = 'queued'
+             and r.sent_at is null and r.run_at is null order by r.queue, r.tenant_id, r.seq limit 1) is not null;
 end
 $$;
 

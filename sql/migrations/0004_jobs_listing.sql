@@ -1,5 +1,5 @@
 -- Listing jobs by state without walking a tenant's rows, and imports that read on from their place.
--- depends: 0002_search
+-- depends: 0003_money
 
 set local lock_timeout = '4s';
 set local statement_timeout = '60s';

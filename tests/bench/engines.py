@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from core.models import builtin
+from core.models.catalogue import Named
 from core.models.embedders import Embedders
-from core.models.embedding import BUILTIN, Embedder, Profile
+from core.models.embedding import BUILTIN, Embedder, Purpose
+from core.models.model import Call
 from core.store.database import Database
 from tests.bench.front import Front
 
@@ -29,22 +31,20 @@ class Prepared(Embedders):
     """The built-in profile with a table in place of the model: a search's embedding takes no time."""
 
     def __init__(self, vectors: Mapping[str, Vectors]) -> None:
-        super().__init__()
-        self._vectors = vectors
+        self._table = Embedder(BUILTIN, _Table(vectors))
 
-    def _made(self, profile: Profile) -> Embedder:
-        return Embedder(profile, _Table(self._vectors))
+    def named(self, tenant_id: UUID, named: Named) -> Embedder:
+        del tenant_id, named
+        return self._table
 
 
 class _Table:
     def __init__(self, vectors: Mapping[str, Vectors]) -> None:
         self._vectors = vectors
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str], purpose: Purpose, call: Call) -> Vectors:
+        del purpose, call
         return np.stack([self._vectors[text] for text in texts])
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def embedded(texts: Sequence[str]) -> Vectors:

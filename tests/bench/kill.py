@@ -84,9 +84,13 @@ def run(found: Stage, report: Report, *, kills: int = KILLS) -> None:
     for (_, job), took in zip(interrupted, seconds, strict=True):
         last[job] = took
     report.samples.append(
-        Sample("interrupted job done after the kill", "s", f"{len(accepted):,} jobs of {TENANTS} tenants, {kills} kills, lease 30 s, sweep 5 s",
-               list(last.values()) or [0.0])
-    )  # fmt: skip
+        Sample(
+            "interrupted job done after the kill",
+            "s",
+            f"{len(accepted):,} jobs of {TENANTS} tenants, {kills} kills, lease 30 s, sweep 5 s",
+            list(last.values()) or [0.0],
+        )
+    )
     report.bars += [
         Bar("kills_inside_a_job", f"kills inside a job, of {kills}", inside, "≥", INSIDE * kills / KILLS),
         Bar("effects_not_once", "jobs whose effect is not there exactly once", wrong, "≤", 0),

@@ -232,7 +232,7 @@ def compare(
 
 
 def speed(found: Stage, report: Report) -> None:
-    """Adds pairs a second flat out, and what a pair adds to a call at a fifth of the rate that is asked for: on one account."""
+    """Pairs a second flat out, and what a pair adds to a call at a fifth of the rate that is asked for; on one account."""
     tenant, _ = found.tenant("speed")
     with Database(found.dsn("relay"), name="bench", size=1) as db, db.system() as tx:
         set_provider_caps(tx, {"jev": 10**15}, {})

@@ -296,7 +296,8 @@ class _Falling:
 
 @pytest.fixture
 def shaky(database: TestDatabase) -> Iterator[Unreachable]:
-    with Unreachable.of(database) as db:
+    db = Unreachable.of(database)
+    with db:
         yield db
 
 

@@ -78,7 +78,7 @@ class LedgerMachine(RuleBasedStateMachine):
             "truncate budget_entries, budget_spenders, budget_usage, budget_slices, process_leases; "
             "update budget_accounts set spent = 0, reserved = 0, leased = 0, cap = 100, job_cap = null",
         )
-        self.account_caps = dict.fromkeys(PROVIDERS, 100)
+        self.account_caps: dict[str, int] = dict.fromkeys(PROVIDERS, 100)
         self.processes = [Process(self.database, part) for part in self.parts]
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
