@@ -6,7 +6,7 @@ the next counting on top. In that time each process accepts at most what was fre
 exceed a limit by that, once for each process but one. Requests a second are per process: so many processes, so many times
 the limit.
 
-Accepting itself never counts rows. Asking does, and takes time in proportion to the tenant's backlog (50 ms for 100,000 jobs):
+Accepting itself never counts rows. Asking does, in time proportional to the tenant's backlog (50 ms for 100,000 jobs):
 one request of a tenant at a time waits for it, and where it takes long it is asked less often, so that counting never takes
 more than a twentieth of the time, unless it takes longer than REFRESH_LONGEST_SECONDS / REFRESH_TIMES.
 """
