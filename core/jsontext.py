@@ -93,7 +93,7 @@ _parse = json.JSONDecoder(
 def _syntax(error: json.JSONDecodeError) -> str:
     if not error.doc.strip(" \t\r\n"):
         return "is empty; send JSON"
-    byte = len(error.doc[: error.pos].encode())
+    byte = _byte(error.doc, error.pos)
     if error.doc.startswith("\ufeff"):
         return "begins with a byte order mark; send it without"
     if error.msg.startswith("Unterminated string"):
@@ -124,17 +124,21 @@ def _bad_token(text: str) -> str:
         digits = token[0]
         if digits[0] == '"':
             continue
-        byte = len(text[: token.start()].encode())
         if digits.lstrip("-").isalpha():
-            return f"is not JSON at byte {byte}: {digits} is no JSON value"
+            return f"is not JSON at byte {_byte(text, token.start())}: {digits} is no JSON value"
         try:
             if digits.lstrip("-").isdigit():
                 int(digits)
             else:
                 _with_fraction(digits)
         except ValueError:
-            return f"holds a number out of range at byte {byte}: {digits[:SHOWN]}" + "…" * (len(digits) > SHOWN)
+            shown = digits[:SHOWN] + "…" * (len(digits) > SHOWN)
+            return f"holds a number out of range at byte {_byte(text, token.start())}: {shown}"
     return "is not JSON"
+
+
+def _byte(text: str, at: int) -> int:
+    return len(text[:at].encode())
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity|-?\d[\d.eE+-]*', re.DOTALL)

@@ -1351,9 +1351,7 @@ CREATE VIEW public.backlog AS
     COALESCE(c.deferred_jobs, (0)::bigint) AS deferred_jobs,
     COALESCE(c.waiting_jobs, (0)::bigint) AS waiting_jobs,
     COALESCE(d.dead_jobs, (0)::bigint) AS dead_jobs
-   FROM ((( SELECT ((kind.kind || '.'::text) || lane.lane) AS queue
-           FROM unnest(ARRAY['write'::text, 'read'::text, 'extract'::text, 'link'::text, 'embed'::text, 'import'::text]) kind(kind),
-            unnest(ARRAY['interactive'::text, 'bulk'::text]) lane(lane)) q
+   FROM ((unnest(ARRAY['write.interactive'::text, 'write.bulk'::text, 'read.interactive'::text, 'extract.interactive'::text, 'extract.bulk'::text, 'link.interactive'::text, 'link.bulk'::text, 'embed.interactive'::text, 'embed.bulk'::text, 'import.bulk'::text]) q(queue)
      LEFT JOIN counted c ON ((c.queue = q.queue)))
      LEFT JOIN dead d ON ((d.queue = q.queue)));
 

@@ -82,6 +82,8 @@ class Ear(threading.Thread):
     def _listen(self) -> None:
         with self._client.pubsub(ignore_subscribe_messages=True) as channel:
             channel.subscribe(RELAY)
+            if not self._hears:
+                _log.warning("nudges are heard again")
             self._hears = True
             while not self._stopping.is_set():
                 message = channel.get_message(timeout=LISTEN_SECONDS)

@@ -239,6 +239,8 @@ class WakeListener(Thread):
                 message = subscription.get_message(timeout=0.5)
                 if message is not None:
                     # A subscription (the client renews it by itself) wakes too: something may have been missed.
+                    if self.problem and not self.connected:
+                        _log.warning("wake-ups are heard again")
                     self.connected = True
                     if (event := self._wakes.get(message["channel"])) is not None:
                         event.set()

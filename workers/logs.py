@@ -63,27 +63,29 @@ def configure(form: str, level: int = logging.INFO) -> None:
 class Once(logging.Filter):
     """Keeps what retries say again and again during an outage from burying everything else.
 
-    A warning or an error that has just been said is counted instead, and the count goes with the next one as `repeated`;
-    of those that differ in their values alone some more pass. Critical ones always do."""
+    A warning or an error that has just been said, with the same exception, is counted instead, and the count goes with the
+    next one as `repeated`; of those that differ in their values alone some more pass. Critical ones always do."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._said: dict[tuple[str, str], tuple[float, int, int]] = {}  # since when, how many passed, how many did not
+        self._said: dict[tuple[str, ...], tuple[float, int, int]] = {}  # since when, how many passed, how many did not
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not logging.WARNING <= record.levelno < logging.CRITICAL:
             return True
         alike = 1 if record.name.startswith("psycopg") else ALIKE  # its values are addresses of connections
+        error = record.exc_info[1] if record.exc_info else None
+        kind = type(error).__qualname__
         with self._lock:
-            held = self._passes((record.name, record.getMessage()), 1)
-            if held is None or (more := self._passes((record.name, str(record.msg)), alike)) is None:
+            held = self._passes((record.name, record.getMessage(), kind, str(error)), 1)
+            if held is None or (more := self._passes((record.name, str(record.msg), kind), alike)) is None:
                 return False
         if held + more:
             record.__dict__["repeated"] = held + more
         return True
 
-    def _passes(self, key: tuple[str, str], most: int) -> int | None:
+    def _passes(self, key: tuple[str, ...], most: int) -> int | None:
         """None: not now. Else how many were held back since one last passed."""
         moment = monotonic()
         since, passed, held = self._said.get(key, (moment, 0, 0))

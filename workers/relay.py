@@ -72,6 +72,7 @@ class Relay:
         self._after: dict[str, UUID] = dict.fromkeys(QUEUES, UUID(int=0))
         self._resend: dict[str, float] = dict.fromkeys(QUEUES, settings.resend_seconds)
         self._paused_until = 0.0
+        self._redis_away = False
         self._ear = Ear(broker.client, self._nudges.put)
 
     def stop(self) -> None:
@@ -196,10 +197,14 @@ class Relay:
             self._broker.send_many([(queue, row["tenant_id"], row["job_id"]) for row in rows])
         except redis.RedisError as error:
             _log.warning("Redis took no wake-ups; they are owed and will be sent again: %s", error)
+            self._redis_away = True
             self._paused_until = monotonic() + REDIS_PAUSE_SECONDS
             with self._db.direct() as tx:
                 tx.run("unsend", tenants=[row["tenant_id"] for row in rows], jobs=[row["job_id"] for row in rows])
             return
+        if self._redis_away:
+            self._redis_away = False
+            _log.warning("Redis takes wake-ups again")
         self._faults.hit("relay.sent")
         self._metrics.sent(queue, len(rows))
 

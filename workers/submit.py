@@ -242,6 +242,8 @@ class _Sender:
                 self._paused_until = monotonic() + REDIS_PAUSE_SECONDS
                 self.ok = False
             else:
+                if not self.ok:
+                    _log.warning("Redis takes wake-ups again")
                 self.ok = True
                 self._quick = monotonic() - began < QUICK_SECONDS
                 self._faults.hit("submit.sent")

@@ -1,10 +1,8 @@
 """What an upload is in which no conversation was found: said in words, with what to do."""
 
-from itertools import islice
-
 from core.archives.container import Container, File
 from core.archives.foreign import fields, label
-from core.archives.splitter import BadItem, BrokenArray, Item, array_items
+from core.archives.splitter import BadItem, BrokenArray, first_items
 from core.errors import InvalidRequest
 
 SUPPORTED = (
@@ -27,7 +25,7 @@ _KINDS = (
 
 
 def no_conversation(container: Container, files: list[File], looked_at: int) -> InvalidRequest:
-    """Why none of `files`, nor anything else in the upload, can be imported; `looked_at` entries of each were read.
+    """Why none of `files`, nor anything else in the upload, can be imported; at most `looked_at` entries of each were read.
 
     The detail ends with what is supported. Raises InvalidRequest for a damaged zip."""
     if files:
@@ -60,24 +58,28 @@ def _what(container: Container, file: File, looked_at: int) -> str:
 
 
 def _list(container: Container, file: File, looked_at: int) -> str:
-    items: list[Item | BadItem] = []
+    count, parsed, names = 0, 0, list[str]()
+    bad: BadItem | None = None
     broken = ""
     with container.open(file) as stream:
         try:
-            items.extend(islice(array_items(stream), looked_at))
+            for item in first_items(stream, looked_at):  # one may be as large as MAX_ITEM_BYTES: none is kept
+                count += 1
+                if isinstance(item, BadItem):
+                    bad = bad or item
+                else:
+                    parsed += 1
+                    names = names or list(fields(item.value))[: _NAMED + 1]
         except BrokenArray as error:
             broken = str(error)
-    values = [item.value for item in items if isinstance(item, Item)]
-    if broken and not values:
+    if broken and not parsed:
         return f"is incomplete or damaged ({broken}): export or download it again"
-    if not items:
-        return "is an empty list: there is no conversation in this export"
-    if not values:
-        bad = next(item for item in items if isinstance(item, BadItem))
+    if bad is not None and not parsed:
         return f"cannot be read: entry {bad.index + 1} is {bad.reason}; export or download it again"
-    names = next((list(found) for value in values if (found := fields(value))), list[str]())
+    if not count:
+        return "is an empty list: there is no conversation in this export"
     shown = f" (fields: {_cut(', '.join(label(name) for name in names[:_NAMED]), names)})" if names else ""
-    many = f"none of its first {len(items)} entries is one" if len(items) > 1 else "its only entry is none"
+    many = f"none of its first {count} entries is one" if count > 1 else "its only entry is none"
     return f"is a list, but not of ChatGPT's conversations: {many}{shown}"
 
 

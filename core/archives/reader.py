@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import BinaryIO
 
 from core.archives import chatgpt
@@ -12,7 +11,7 @@ from core.archives.diagnosis import no_conversation
 from core.archives.foreign import label
 from core.archives.model import Conversation, Skipped
 from core.archives.place import Place, digest
-from core.archives.splitter import BadItem, BrokenArray, array_items, more_items
+from core.archives.splitter import BadItem, BrokenArray, array_items, first_items, more_items
 from core.errors import InvalidRequest
 
 NO_CONVERSATIONS = "it is not a file of conversations"
@@ -119,7 +118,7 @@ def _files_of_conversations(container: Container) -> list[File]:
 
 def _holds_conversations(container: Container, file: File) -> bool:
     with container.open(file) as stream:
-        first = islice(array_items(stream), _LOOKED_AT)
+        first = first_items(stream, _LOOKED_AT)
         try:
             return any(not isinstance(item, BadItem) and chatgpt.recognises(item.value) for item in first)
         except BrokenArray:

@@ -165,10 +165,10 @@ def preview(db: Database, tenant_id: UUID, import_id: UUID) -> dict[str, Any]:
         if row["received"] < row["size"]:
             raise WrongState(f"the import is {found.state}: {row['received']} of {row['size']} bytes were received")
         check_kept(tx, tenant_id, import_id, row["size"])
+    until = monotonic() + PREVIEW_SECONDS  # to tell the format may take some of it
     stream, raw = open_upload(db, tenant_id, import_id, row["size"])
     archive = open_checked(stream, row["filename"], row["format"])
     tally, shown, complete = Tally(), list[dict[str, Any]](), True
-    until = monotonic() + PREVIEW_SECONDS
     for count, item in enumerate(archive):
         if (
             len(shown) == PREVIEW_CONVERSATIONS

@@ -9,11 +9,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import BinaryIO
 
 MAX_ITEM_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 128
 CHUNK_BYTES = 256 * 1024
+FIRST_BYTES = 4 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
@@ -57,6 +59,14 @@ def array_items(
     data = head.removeprefix(_BOM)
     scan.at = len(head) - len(data)
     yield from _rest(scan, data or stream.read(chunk_bytes), stream, chunk_bytes)
+
+
+def first_items(stream: BinaryIO, most: int) -> Iterator[Item | BadItem]:
+    """The first of `array_items`: at most so many, and none that begins beyond FIRST_BYTES. Raises BrokenArray."""
+    for item in islice(array_items(stream), most):
+        yield item
+        if item.end >= FIRST_BYTES:
+            return
 
 
 def more_items(

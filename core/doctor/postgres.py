@@ -11,7 +11,7 @@ FULL_SHARE = 0.9
 WAIT_SHARE = 1.2
 """A pool is too small when a thread waits longer than this many times as long as it then keeps its connection."""
 TRIES = 3
-NAMES = ("extension", "migrations", "pool", "prepared")
+NAMES = ("extension", "migrations", "roles", "pool", "prepared")
 
 
 def examine(db: Database, settings: Settings, *, pool_size: int, threads: int) -> list[Finding]:
@@ -24,6 +24,7 @@ def examine(db: Database, settings: Settings, *, pool_size: int, threads: int) -
         reached,
         check_extension(db),
         check_migrations(db),
+        check_roles(db),
         check_pool(db, dsn, size=pool_size, threads=threads),
         check_prepared(dsn, settings.prepare),
     ]
@@ -70,6 +71,22 @@ def check_migrations(db: Database) -> Finding:
             "`muniment migrate` with this version, as the owner",
         )  # fmt: skip
     return Finding("migrations", OK, "all are applied")
+
+
+def check_roles(db: Database) -> Finding:
+    """The roles have the settings of sql/roles.sql that plans rest on; a database made by an older version has them not."""
+    try:
+        with asking(db) as tx:
+            missing = [f"{row['role']} {row['setting']}" for row in tx.rows("missing_role_settings")]
+    except Unavailable as error:
+        return Finding("roles", SKIPPED, error.detail)
+    if missing:
+        return Finding(
+            "roles", WRONG, f"not set: {', '.join(missing)}", "role-settings-missing",
+            "`muniment migrate --bootstrap ADMIN_URL` again, with an administrator's address (plain `migrate` may not change "
+            "roles), then restart the processes",
+        )  # fmt: skip
+    return Finding("roles", OK, "the roles have the settings that plans rest on")
 
 
 def check_pool(db: Database, dsn: str, *, size: int, threads: int) -> Finding:

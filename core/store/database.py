@@ -26,6 +26,8 @@ DRAIN_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_CANCELLED = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
+"""A time-out of the statement's own: Postgres answers."""
 
 
 class _WarmPool(ConnectionPool[Connection[DictRow]]):
@@ -137,7 +139,8 @@ class Database:
         except _LOST as error:
             if isinstance(error, psycopg.errors.DeadlockDetected):
                 raise Deadlocked(f"Postgres: {error}".strip()) from error
-            if used is not None and used.closed:
+            # The pool closes what comes back past its lifetime, so a closed one alone proves no loss.
+            if used is not None and used.closed and not isinstance(error, _CANCELLED):
                 self._drain()
                 self._away(error)
             raise Unavailable(f"Postgres: {type(error).__name__}: {error}".strip()) from error

@@ -1,9 +1,14 @@
 """Quotas of a tenant (contract.md, Routes): queued jobs and bytes, stored bytes, requests a second.
 
-Each process counts for itself: what it has accepted since it last asked the database is exact, what other processes
-accepted is up to `REFRESH_SECONDS` old, and requests a second are per process. Accepting itself never counts rows. Asking
-does, and takes time in proportion to the tenant's backlog (50 ms for 100,000 jobs): one request of a tenant at a time waits
-for it, and where it takes long it is asked less often, so that counting never takes more than a twentieth of the time.
+Each process counts for itself: it adds what it accepts to the numbers that it last asked the database for. What others
+accepted is as old as those: REFRESH_SECONDS, or REFRESH_TIMES as long as counting took, at most REFRESH_LONGEST_SECONDS, and
+the next counting on top. In that time each process accepts at most what was free when it asked, so several together may
+exceed a limit by that, once for each process but one. Requests a second are per process: so many processes, so many times
+the limit.
+
+Accepting itself never counts rows. Asking does, in time proportional to the tenant's backlog (50 ms for 100,000 jobs):
+one request of a tenant at a time waits for it, and where it takes long it is asked less often, so that counting never takes
+more than a twentieth of the time, unless it takes longer than REFRESH_LONGEST_SECONDS / REFRESH_TIMES.
 """
 
 import threading

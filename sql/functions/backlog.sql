@@ -54,9 +54,8 @@ select q.queue,
        coalesce(c.deferred_jobs, 0) as deferred_jobs,
        coalesce(c.waiting_jobs, 0) as waiting_jobs,
        coalesce(d.dead_jobs, 0) as dead_jobs
-  from (select kind || '.' || lane as queue
-          from unnest(array['write', 'read', 'extract', 'link', 'embed', 'import']) kind,
-               unnest(array['interactive', 'bulk']) lane) q
+  from unnest(array['write.interactive', 'write.bulk', 'read.interactive', 'extract.interactive', 'extract.bulk',
+                    'link.interactive', 'link.bulk', 'embed.interactive', 'embed.bulk', 'import.bulk']) as q (queue)
   left join counted c on c.queue = q.queue
   left join dead d on d.queue = q.queue;
 alter view backlog owner to muniment_owner;

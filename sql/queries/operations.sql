@@ -18,6 +18,14 @@ select current_user as role, r.rolsuper as superuser, r.rolbypassrls as bypasses
                 where p.polname = 'system' and pg_has_role(m.oid, 'member')) as sees_all
   from pg_roles r where r.rolname = current_user;
 
+-- name: missing_role_settings()
+-- Of what sql/roles.sql sets at the roles: what the plans of server functions and views rest on.
+select w.role, w.setting
+  from (values ('muniment_app', 'enable_seqscan=off'), ('muniment_relay', 'enable_seqscan=off'),
+               ('muniment_exporter', 'plan_cache_mode=force_custom_plan')) as w (role, setting)
+ where not exists (select from pg_roles r where r.rolname = w.role and w.setting = any (r.rolconfig))
+ order by w.role;
+
 -- name: connection_facts()
 -- Clients connected now, and how many the server takes of roles that are not superusers. (An ordinary role is not told
 -- the backend_type of others' sessions.)

@@ -20,6 +20,7 @@ from api.cli.examining import examine
 from core.doctor.model import Report
 from core.ids import uuid7
 from core.settings import Settings, load
+from core.store.migrate import bootstrap, migrate
 from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
 from tests.contract.server import running
@@ -171,6 +172,24 @@ def test_a_database_without_any_migration(site: Site) -> None:
         execute(site.database.server.superuser_dsn, f"drop database {empty} with (force)")
     assert causes(report) == ["missing-extension", "migrations-behind"]
     assert told(report, "workers").startswith("skipped")
+
+
+def test_roles_of_an_older_version(site: Site) -> None:
+    """What is told helps: the settings are there after a second bootstrap, and not after a migration."""
+    administrator = site.database.server.superuser_dsn
+    try:
+        execute(administrator, "alter role muniment_app reset enable_seqscan")
+        execute(administrator, "alter role muniment_exporter set plan_cache_mode = auto")
+        migrate(site.database.dsn("owner"))
+        report = site.examine()
+    finally:
+        bootstrap(administrator, {}, site.database.name)
+    assert causes(report) == ["role-settings-missing"]
+    assert "muniment_app enable_seqscan=off, muniment_exporter plan_cache_mode=force_custom_plan" in told(
+        report, "roles"
+    )
+    assert "`muniment migrate --bootstrap ADMIN_URL` again" in told(report, "roles")
+    assert causes(site.examine()) == []
 
 
 def test_redis_that_evicts(site: Site) -> None:

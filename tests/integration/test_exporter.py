@@ -16,7 +16,7 @@ from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
 from tests.rows import ago, execute, insert_jobs
 from workers.exporter import QUEUE_GAUGES, BacklogCollector, Exporter, Snapshot
-from workers.queues import KINDS, LANES
+from workers.queues import QUEUES
 
 Samples = dict[tuple[str, str], float]
 
@@ -51,9 +51,7 @@ def store(database: TestDatabase, tenant: UUID) -> UUID:
 def test_an_empty_database_reads_zero_on_every_queue(show: Callable[[], Samples]) -> None:
     samples = show()
     for name in QUEUE_GAUGES:
-        for kind in KINDS:
-            for lane in LANES:
-                assert samples[name, f"{kind}.{lane}"] == 0
+        assert {label: value for (gauge, label), value in samples.items() if gauge == name} == dict.fromkeys(QUEUES, 0)
     assert samples["muniment_exporter_up", ""] == 1
     assert samples["muniment_processes_alive", "relay"] == 0
 
@@ -91,7 +89,7 @@ def test_it_sees_every_tenant_as_its_own_role(database: TestDatabase, show: Call
     samples = show()
     assert samples["muniment_ready_jobs", "read.interactive"] == 2
     assert 90 <= samples["muniment_ready_oldest_age_seconds", "read.interactive"] < 120
-    assert samples["muniment_ready_jobs", "read.bulk"] == 0
+    assert samples["muniment_ready_jobs", "write.bulk"] == 0
 
 
 def test_the_states_are_counted_apart(database: TestDatabase, tenant: UUID, show: Callable[[], Samples]) -> None:
@@ -217,7 +215,7 @@ def test_a_late_snapshot_serves_the_next_scrape(monkeypatch: pytest.MonkeyPatch)
     def slow() -> Snapshot:
         assert go.wait(10)
         read.set()
-        return Snapshot([QueueBacklog("read.bulk", 7, 1, 0, 0, 0, 0, 0, 0, 0)], [], [], [], monotonic(), 0, 5)
+        return Snapshot([QueueBacklog("read.interactive", 7, 1, 0, 0, 0, 0, 0, 0, 0)], [], [], [], monotonic(), 0, 5)
 
     collector = BacklogCollector(slow)
 

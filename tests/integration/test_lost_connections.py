@@ -71,6 +71,37 @@ def test_those_who_lose_theirs_one_after_the_other_do_not_throw_away_what_is_new
         assert first in again
 
 
+@pytest.mark.parametrize("code", ["57014", "55P03"], ids=["statement_timeout", "lock_timeout"])
+def test_a_statement_that_took_too_long_is_no_lost_connection(
+    database: TestDatabase, caplog: pytest.LogCaptureFixture, code: str
+) -> None:
+    """Its connection is past its lifetime, so that the pool closes it when it comes back."""
+    with Database(database.dsn("app"), name="test", size=2) as db:
+        with db.direct() as first, db.direct() as second:
+            ports = [client_port(first), client_port(second)]
+        with pytest.raises(Unavailable):
+            _cancelled(db, code, ports)
+        with db.direct() as tx:
+            assert [client_port(tx)] == ports, "the other one stays"
+    assert "away" not in caplog.text
+
+
+def _cancelled(db: Database, code: str, ports: list[int]) -> None:
+    with db.direct() as tx:
+        ports.remove(client_port(tx))
+        connection: Any = tx._connection  # pyright: ignore[reportPrivateUsage]
+        connection._expire_at = 0
+        connection.execute(f"do $$ begin raise exception using errcode = '{code}'; end $$")
+
+
+def test_the_connection_that_came_back_last_is_given_first(database: TestDatabase) -> None:
+    with Database(database.dsn("app"), name="test", size=3) as db:
+        with db.direct() as last, db.direct(), db.direct():
+            port = client_port(last)
+        with db.direct() as tx:
+            assert client_port(tx) == port
+
+
 @contextmanager
 def _losing(db: Database) -> Iterator[Tx]:
     with suppress(Unavailable), db.direct() as tx:

@@ -11,7 +11,9 @@ from tests.conftest import TestDatabase
 from tests.fakes.fleet import Fleet, fleet, until
 from tests.fakes.jobs import EMBED, Jobs, effects, install_effects
 from tests.rows import execute
+from tests.services import short_folder, start_valkey
 from workers import keeper
+from workers.embedded.valkey import Valkey
 
 
 @pytest.fixture
@@ -103,6 +105,45 @@ def test_d7_flushed_wake_ups_are_sent_again(database: TestDatabase, redis_url: s
         jobs.shift(30)
         assert {job.state for job in parts.wait(sent)} == {"succeeded"}
         assert effects(database) == dict.fromkeys([*sent, parked], 1)
+
+
+def test_an_outage_of_redis_is_logged_when_it_begins_and_when_it_ends(
+    database: TestDatabase, tenant: UUID, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By each that noticed it: the relay and its ear, who accepts, and the worker's listener."""
+    install_effects(database)
+    told = (
+        ("workers.relay", "Redis took no wake-ups", "Redis takes wake-ups again"),
+        ("workers.submit", "Redis took no wake-ups", "Redis takes wake-ups again"),
+        ("workers.channels", "nudges are not heard", "nudges are heard again"),
+        ("workers.consumer", "wake-ups are not heard", "wake-ups are heard again"),
+    )
+
+    def said(logger: str, begins: str) -> int:
+        records = [(record.name, record.getMessage()) for record in caplog.records]
+        return sum(name == logger and text.startswith(begins) for name, text in records)
+
+    with short_folder() as folder:
+        server = start_valkey(folder)
+        port = server.port
+        try:
+            with fleet(database, server.url, tenant) as parts:
+                parts.worker()
+                parts.relay()
+                parts.wait(parts.accept())
+                server.stop()
+                before = parts.accept()
+                until(lambda: all(said(logger, away) for logger, away, _ in told))
+                assert not any(said(logger, back) for logger, _, back in told)
+                server = Valkey(folder / "valkey", port=port, persistent=False)
+                server.start()
+                until(lambda: said("workers.relay", "Redis takes wake-ups again"))
+                jobs = [before, parts.accept(), parts.accept()]
+                assert {job.state for job in parts.wait(jobs)} == {"succeeded"}
+                until(lambda: all(said(logger, back) for logger, _, back in told))
+                assert [said(logger, back) for logger, _, back in told] == [1, 1, 1, 1]
+        finally:
+            server.stop()
 
 
 def test_d3_a_dead_job_outlives_redis(database: TestDatabase, redis_url: str, tenant: UUID) -> None:

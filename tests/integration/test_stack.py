@@ -168,6 +168,24 @@ def test_a_server_that_never_starts_ends_the_stack(monkeypatch: pytest.MonkeyPat
         assert all_gone(folder / "data")
 
 
+def test_a_server_that_was_stable_and_never_starts_again_ends_the_stack_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [time.monotonic()]
+    monkeypatch.setattr(stacks, "monotonic", lambda: clock[0])
+    with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
+        clock[0] += stacks.STABLE_S + 1
+        news: list[str] = []
+        with socket.socket() as listener:
+            valkey_killed_and_its_port_taken(stack, listener)
+            for _ in range(stacks.SERVER_DEATHS):
+                news += stack.tend()
+                clock[0] += max(stacks.BACK_OFF_S)
+            with pytest.raises(CannotStart, match=r"(?s)valkey cannot be started.* 7 times in a row.*stopped"):
+                stack.tend()
+        assert [line.rpartition("; ")[2] for line in news] == [
+            f"it starts again in {seconds} s" for seconds in ("0.5", "1", "2", "4", "8", "16")
+        ]
+
+
 def test_what_a_killed_worker_held_is_done_long_before_its_lease_ends() -> None:
     """Its lease is 30 s; the stack saw the process end and says so. The write counts one crash, and is there once."""
     with (

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Mapping
 
@@ -189,6 +190,21 @@ def test_only_the_first_entries_are_looked_at_to_tell_the_format() -> None:
     with pytest.raises(InvalidRequest, match="Supported"):
         open_archive(io.BytesIO(json.dumps([*late, entry("a")]).encode()))
     assert ids(json.dumps([*late[1:], entry("a")]).encode()) == ["a"]
+
+
+def test_a_foreign_list_of_large_entries_is_neither_held_nor_read_whole() -> None:
+    large = b'{"name": "n", "rest": [' + b'"x", ' * 150_000 + b'"x"]}'
+    stream = io.BytesIO(b'[{"id": "a", "from": 1}, ' + b", ".join([large] * reader._LOOKED_AT) + b"]")
+    size = stream.seek(0, io.SEEK_END)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match=r"none of its first \d entries is one \(fields: id, from\)"):
+            open_archive(stream)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert stream.tell() < 8 * 1024**2 < size / 8
+    assert peak < 16 * 1024**2, "one entry or two, of a megabyte each"
 
 
 TWICE = [{"id": "x"}, entry("a"), entry("b", ""), entry("a"), entry("c"), 5, entry("d")]

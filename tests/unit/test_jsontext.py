@@ -1,4 +1,5 @@
 import hashlib
+from time import thread_time
 
 import pytest
 
@@ -134,6 +135,14 @@ def test_a_fault_is_told_in_plain_words_with_its_byte(text: str, told: str) -> N
         loads(text.encode(), "the file")
     assert refused.value.fields[0].field == "the file"
     assert told in refused.value.detail
+
+
+def test_a_bad_number_behind_many_good_ones_is_found_in_one_pass() -> None:
+    body = b"[" + b"1," * 250_000 + b"NaN]"
+    began = thread_time()
+    with pytest.raises(InvalidRequest, match="at byte 500001: NaN"):
+        loads(body)
+    assert thread_time() - began < 1, "a few hundredths of a second of CPU; the square of the length takes several"
 
 
 @pytest.mark.parametrize(

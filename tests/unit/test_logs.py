@@ -74,6 +74,19 @@ def test_a_library_that_names_its_connections_says_it_once(capsys: pytest.Captur
     assert [line["level"] for line in said(capsys)] == ["warning", "warning", *["critical"] * 5]
 
 
+def test_another_error_behind_the_same_words_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    log = begun()
+    errors = [Unavailable("refused"), Unavailable("refused"), KeyError("queue"), KeyError("store"), KeyError("queue")]
+    for error in errors:
+        log.error("the relay met an error and goes on", exc_info=error)
+    lines = said(capsys)
+    assert [line.get("error") or line["exception"].splitlines()[-1] for line in lines] == [
+        "Unavailable: refused",
+        "KeyError: 'queue'",
+        "KeyError: 'store'",
+    ]
+
+
 @pytest.mark.parametrize("error", [Unavailable("Postgres: refused"), redis.ConnectionError("refused")])
 def test_a_known_outage_has_no_traceback(capsys: pytest.CaptureFixture[str], error: Exception) -> None:
     log = begun()

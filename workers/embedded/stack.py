@@ -58,15 +58,17 @@ class Process:
 
 @dataclass(slots=True)
 class _Deaths:
-    """Of one process or server: how many in a row, when it was started last, and when it may start again."""
+    """Of one process or server: how many in a row, since when it runs (None: it does not), and when it may start again."""
 
     row: int = 0
-    since: float = field(default_factory=monotonic)
+    since: float | None = field(default_factory=monotonic)
     again_at: float | None = None
 
     def another(self) -> float:
         """Counts one; the seconds until the next start, more each time."""
-        self.row = 1 if monotonic() - self.since > STABLE_S else self.row + 1
+        stable = self.since is not None and monotonic() - self.since > STABLE_S
+        self.row = 1 if stable else self.row + 1
+        self.since = None  # a start that fails is no time of running
         wait = BACK_OFF_S[min(self.row, len(BACK_OFF_S)) - 1]
         self.again_at = monotonic() + wait
         return wait
