@@ -32,6 +32,8 @@ COUNT_BATCH = 500
 CERTAIN_BATCH = 1_000
 COUNT_SECONDS = 0.5
 REPAY_SECONDS = 1.0
+POISON_SECONDS = 60.0
+"""An end that Postgres refuses for what is in it is tried again so seldom."""
 CERTAIN_SECONDS = 1.0
 DOUBT = timedelta(seconds=90)
 """A reservation that was asked for when the connection broke may still appear until its statement times out (60 s)."""
@@ -165,7 +167,8 @@ class Ledger:
             return
         try:
             self._finishing[step.reservation.provider].do(step)
-        except MunimentError as error:
+        except Exception as error:
+            # Also for what another's step in the batch did wrong.
             _log.warning("the end of a reservation is written later: %s", error)
             self._owe(step)
         self._faults.hit("budget.settled")
@@ -256,17 +259,30 @@ class Ledger:
         for provider in CURRENCIES:
             mine = [step for step in ready if step.reservation.provider == provider]
             for batch in (mine[n : n + BATCH] for n in range(0, len(mine), BATCH)):
-                try:
-                    with self._db.direct() as tx:
-                        outcomes = self._finish_all(tx, provider, batch)
-                except MunimentError as error:
-                    _log.warning("%d ends of reservations are still owed: %s", len(batch), error)
-                    self._owed.extend(batch)
-                    continue
-                for step, outcome in zip(batch, outcomes, strict=True):
-                    if outcome == "unknown" and moment < step.doubtful_until:
-                        step.again_at = moment + 5 * REPAY_SECONDS
-                        self._owed.append(step)
+                if not self._repaid(provider, batch, moment):
+                    # One that cannot be written must not keep the rest from it.
+                    for step in batch:
+                        if not self._repaid(provider, [step], moment):
+                            step.again_at = moment + POISON_SECONDS
+                            self._owed.append(step)
+
+    def _repaid(self, provider: str, batch: Sequence[_Finish], moment: float) -> bool:
+        """False: Postgres refuses the batch for what is in it. What is only not possible now is owed again."""
+        try:
+            with self._db.direct() as tx:
+                outcomes = self._finish_all(tx, provider, batch)
+        except MunimentError as error:
+            _log.warning("%d ends of reservations are still owed: %s", len(batch), error)
+            self._owed.extend(batch)
+            return True
+        except Exception as error:
+            _log.warning("%d ends of reservations are refused together: %s", len(batch), error)
+            return False
+        for step, outcome in zip(batch, outcomes, strict=True):
+            if outcome == "unknown" and moment < step.doubtful_until:
+                step.again_at = moment + 5 * REPAY_SECONDS
+                self._owed.append(step)
+        return True
 
     def make_certain(self) -> None:
         """Once the disk has all that was committed, looks whether ends are still there, and writes again what a crash of

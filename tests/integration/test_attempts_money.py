@@ -28,6 +28,7 @@ GUESSED = {
     "cut-in-the-body": Step(cut=True),
     "not-json": Step(body="<html>"),
     "no-metering": Step(patch={"usage": None}),
+    "metering-beyond-belief": Step(usage=(2**53 - 1, 1)),
     "metering-of-strings": Step(patch={"usage": {"input_tokens": "7", "prompt_tokens": "7"}}),
 }
 METERED = {

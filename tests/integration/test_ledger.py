@@ -15,6 +15,7 @@ from core.errors import BudgetSpent, MunimentError, Unavailable
 from core.ids import uuid7
 from core.settings import Settings
 from core.store.database import Database
+from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
 from tests.rows import execute
 
@@ -317,6 +318,34 @@ def test_an_end_that_cannot_be_written_is_written_once_postgres_is_back(
     ledger.close()
     assert entry(database, reservation.entry_id)[:3] == ("settled", "ok", 7)
     assert (account(database)["spent"], account(database)["reserved"]) == (7, 0)
+
+
+def test_an_end_that_postgres_refuses_keeps_no_other_from_being_written(
+    database: TestDatabase, ledger: Ledger, tenant: UUID
+) -> None:
+    """Ends that come at once share a statement, and so does what is owed: other tenants' ends are among them."""
+    with database.relay.system() as tx:
+        other = create_tenant(tx, f"other-{uuid7().hex}").id
+    held = [ledger.reserve("deepseek", TEN, spender(who)) for who in (tenant, tenant, other, other)]
+    ready, raised = threading.Barrier(len(held)), list[Exception]()
+
+    def settle(number: int) -> None:
+        ready.wait(10)
+        try:
+            ledger.settle(held[number], 7 if number else 2**63, 1, 1)
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=settle, args=(number,)) for number in range(len(held))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    ledger.repay()
+    assert raised == []
+    assert [entry(database, each.entry_id)[0] for each in held] == ["reserved", "settled", "settled", "settled"]
+    assert ledger.owed() == 1
+    ledger.close()
 
 
 def test_unpaid_and_replayed_calls_are_counted(
