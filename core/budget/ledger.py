@@ -44,6 +44,7 @@ TRIES = 3
 @dataclass
 class _Reserve(Combined):
     reservation: Reservation
+    reply_seconds: float
     outcome: str = ""
     reads_only: bool = False
 
@@ -115,15 +116,16 @@ class Ledger:
 
     # -- what callers do ------------------------------------------------------------------------------------------------
 
-    def reserve(self, provider: str, estimate: Estimate, spender: Spender) -> Reservation:
-        """Sets money aside, durably, before the attempt is sent.
+    def reserve(self, provider: str, estimate: Estimate, spender: Spender, reply_seconds: float = 0.0) -> Reservation:
+        """Sets money aside, durably, before the attempt is sent. For `reply_seconds` from now its reply may come: until then
+        the relay leaves it alone, also when this process seems to be dead.
 
         Raises BudgetSpent (402; `cap` names the cap that is used up, `reads_only` when its last tenth is left to reads),
         Unavailable when Postgres cannot be reached: then nothing may be sent. ValueError: the provider has no account."""
         if provider not in self._reserving:
             raise ValueError(f"{provider!r} has no account")
         self._faults.hit("budget.reserve")
-        step = _Reserve(Reservation(uuid7(), provider, spender, estimate))
+        step = _Reserve(Reservation(uuid7(), provider, spender, estimate), reply_seconds)
         try:
             self._reserving[provider].do(step)
         except Exception:
@@ -211,6 +213,7 @@ class Ledger:
                 classes=[step.reservation.spender.call_class for step in steps],
                 reserves=[step.reservation.estimate.reserve for step in steps],
                 inputs=[step.reservation.estimate.input for step in steps],
+                replies=[step.reply_seconds for step in steps],
             )
             by_id = {row["entry_id"]: row for row in rows}
             for step in steps:

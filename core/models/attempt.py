@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
+from core import clock
 from core.budget.model import Estimate, Reservation, Spender
 from core.errors import BudgetSpent, Cancelled, DeadlineExceeded, ModelUnavailable, MunimentError, Unavailable
 from core.ids import uuid7
@@ -24,6 +25,10 @@ _log = logging.getLogger(__name__)
 
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, 524, 529})
 THROTTLED = 429
+START_SECONDS = 60.0
+"""An attempt that has its money is sent within this time, or not at all."""
+SETTLE_SECONDS = 30.0
+"""For the end of an attempt to be written. Until then the relay leaves its reservation to it (sql/functions/ledger.sql)."""
 
 Value = TypeVar("Value")
 
@@ -31,7 +36,9 @@ Value = TypeVar("Value")
 class Money(Protocol):
     """The ledger (core/budget/ledger.py)."""
 
-    def reserve(self, provider: str, estimate: Estimate, spender: Spender) -> Reservation: ...
+    def reserve(
+        self, provider: str, estimate: Estimate, spender: Spender, reply_seconds: float = 0.0
+    ) -> Reservation: ...
     def settle(
         self, reservation: Reservation, cost: int, input_tokens: int, output_tokens: int, outcome: str = "ok"
     ) -> None: ...
@@ -181,7 +188,8 @@ class Attempt(Generic[Value]):
     def _sent(self) -> Answered[Value] | Failure:
         """Raises what keeps the attempt from being sent; the reservation is then released."""
         ask, parts, call = self._ask, self._parts, self._call
-        purse = _Purse(ask, call.spender, parts.money)
+        asked_at = clock.monotonic()
+        purse = _Purse(ask, call.spender, parts.money, self._seconds + START_SECONDS + SETTLE_SECONDS)
         try:
             key = ask.key()
             if self._unwanted:
@@ -189,6 +197,8 @@ class Attempt(Generic[Value]):
             if call.deadline is not None and parts.timing.monotonic() >= call.deadline:
                 raise DeadlineExceeded("the deadline passed before the model was asked")
             trial = parts.circuits.admit(ask.circuit)
+            if clock.monotonic() > asked_at + START_SECONDS:
+                raise Unavailable("too much time passed between setting money aside and asking the model")
         except BaseException:
             purse.free("not-sent")
             raise
@@ -272,12 +282,14 @@ class Attempt(Generic[Value]):
 class _Purse(Generic[Value]):
     """The money of one attempt: each attempt reserves and settles on its own; an unpaid one is counted."""
 
-    def __init__(self, ask: Ask[Value], spender: Spender, money: Money) -> None:
+    def __init__(self, ask: Ask[Value], spender: Spender, money: Money, reply_seconds: float) -> None:
         """Raises BudgetSpent, Unavailable."""
         self._ask = ask
         self._spender = spender
         self._money = money
-        self._held = None if ask.estimate is None else money.reserve(ask.provider, ask.estimate, spender)
+        self._held: Reservation | None = None
+        if ask.estimate is not None:
+            self._held = money.reserve(ask.provider, ask.estimate, spender, reply_seconds)
         self.request_id = str(uuid7() if self._held is None else self._held.entry_id)
 
     def free(self, outcome: str) -> None:

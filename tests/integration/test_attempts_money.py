@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.errors import BudgetSpent
+from core.models.attempt import SETTLE_SECONDS, START_SECONDS
 from tests.fakes.attempting import ask, gateway, outcome, profile
 from tests.fakes.fleet import until
 from tests.fakes.models import Alone
@@ -104,6 +105,13 @@ def test_every_attempt_reserves_and_ends_on_its_own(fake: Provider) -> None:
         assert [how for how, _, _ in opened.purse.ended] == ["released", "estimated", "estimated", "settled"]
         assert len(opened.purse.reserved) == 4
     assert len({row.client_id for row in fake.log}) == 4, "each bears the id of its own reservation"
+
+
+def test_the_ledger_knows_how_long_an_attempt_may_take(fake: Provider) -> None:
+    """Not only until the caller gives up on it: it runs on to the profile's time."""
+    with gateway() as opened:
+        assert ask(opened, profile(fake, timeoutSeconds=400))
+        assert opened.purse.reply_seconds == [400 + START_SECONDS + SETTLE_SECONDS]
 
 
 def test_a_spent_budget_is_named_and_nothing_is_sent(fake: Provider) -> None:
