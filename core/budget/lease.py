@@ -1,7 +1,7 @@
 """A process's lease: who owns a reservation, a slice and a share, and whether it still lives.
 
-The row is renewed by a thread that does nothing else. When the process dies the row runs out, by the database's clock, and the relay
-settles what it left open. A process that was only paused renews the same row and goes on.
+The row is renewed by a thread that does nothing else. When the process dies the row runs out, by the database's clock, and
+the relay settles what it left open. A process that was only paused renews the same row and goes on.
 """
 
 import logging

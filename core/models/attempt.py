@@ -204,6 +204,16 @@ class Attempt(Generic[Value]):
             raise
         self.sent_at = parts.timing.monotonic()
         try:
+            return self._ended(purse, key, trial)
+        finally:
+            # Whatever else went wrong: it was sent, so it may have been billed.
+            if not purse.closed:
+                purse.guess("lost")
+
+    def _ended(self, purse: "_Purse[Value]", key: str, trial: bool) -> Answered[Value] | Failure:
+        """The money first: what the fleet is told comes after, and may fail."""
+        ask, parts = self._ask, self._parts
+        try:
             raw = parts.transport.post(ask.url, ask.body, key, self._seconds, purse.request_id)
         except NotSent:
             purse.free("unreachable")
@@ -213,12 +223,10 @@ class Attempt(Generic[Value]):
             purse.guess(outcome)
             why = "did not answer in time" if isinstance(error, TimedOut) else "broke off"
             return self._away(Failure(outcome, self._unavailable(why), "yes", away=True))
-        except BaseException:
-            purse.guess("lost")
-            raise
         if raw.status // 100 == 2:
+            result = self._replied(raw, purse)
             self._heard(trial)
-            return self._replied(raw, purse)
+            return result
         failure = self._refused(raw)
         purse.free(failure.outcome)
         if failure.away:
@@ -288,12 +296,14 @@ class _Purse(Generic[Value]):
         self._spender = spender
         self._money = money
         self._held: Reservation | None = None
+        self.closed = False
         if ask.estimate is not None:
             self._held = money.reserve(ask.provider, ask.estimate, spender, reply_seconds)
         self.request_id = str(uuid7() if self._held is None else self._held.entry_id)
 
     def free(self, outcome: str) -> None:
         """It cost nothing: it was not sent, or it was refused."""
+        self.closed = True
         if self._held is None:
             self._count(None, outcome)
         else:
@@ -301,6 +311,7 @@ class _Purse(Generic[Value]):
 
     def guess(self, outcome: str) -> None:
         """It may have been billed: its input is taken for its cost."""
+        self.closed = True
         if self._held is None:
             self._count(None, outcome)
         else:
@@ -311,10 +322,11 @@ class _Purse(Generic[Value]):
         if tokens is None:
             self.guess(outcome)
             return 0
+        cost = self._ask.cost(tokens)
+        self.closed = True
         if self._held is None:
             self._count(tokens, outcome)
             return 0
-        cost = self._ask.cost(tokens)
         self._money.settle(self._held, cost, tokens.input, tokens.output, outcome)
         return cost
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from core.errors import ModelUnavailable, Unavailable
+from core.errors import ModelUnavailable
 from core.models.breaker import OPEN_SECONDS, THRESHOLD, TRIAL_SECONDS, Breaker
 from core.models.retry_budget import RetryBudget
 from core.models.shared_circuits import KnownBreaker, SharedCircuits
@@ -132,7 +132,8 @@ class Circuits:
             return None
         try:
             return question(self._sharing)
-        except Unavailable as error:
+        except Exception as error:
+            # Whatever it is: no answer of a model is lost for it.
             _log.warning("breakers and retry budgets are this process's own for now: %s", error)
             return None
 

@@ -158,6 +158,15 @@ def test_without_postgres_each_process_goes_by_itself(database: TestDatabase) ->
     assert [circuits.take_retry(NAME) for _ in range(6)] == [True] * 5 + [False]
 
 
+def test_an_answer_is_not_lost_for_what_goes_wrong_in_postgres(database: TestDatabase) -> None:
+    circuits = Circuits(Clock().timing, SharedCircuits(database.app))
+    execute(database.admin, "alter table breakers rename to gone")
+    circuits.failed(NAME)
+    circuits.answered(NAME, trial=False)
+    assert not circuits.admit(NAME)
+    execute(database.admin, "alter table gone rename to breakers")
+
+
 def test_old_counts_go(database: TestDatabase) -> None:
     shared = SharedCircuits(database.app)
     shared.add_calls({NAME: 1})
