@@ -122,15 +122,18 @@ class Failure:
 
 
 class Attempt(Generic[Value]):
-    """`place` is given back when the attempt ends, however it ends."""
+    """`place` is given back when the attempt ends, however it ends. `after`: what it tries again; None: the first."""
 
-    def __init__(self, ask: Ask[Value], call: Call, seconds: float, parts: Parts, place: ExitStack) -> None:
+    def __init__(
+        self, ask: Ask[Value], call: Call, seconds: float, parts: Parts, place: ExitStack, after: Failure | None = None
+    ) -> None:
         self.sent_at: float | None = None
         self._ask = ask
         self._call = call
         self._seconds = seconds
         self._parts = parts
         self._place = place
+        self._after = after
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._result: Answered[Value] | Failure | None = None
@@ -196,6 +199,7 @@ class Attempt(Generic[Value]):
                 raise Cancelled("nobody waits for the model any more")
             if call.deadline is not None and parts.timing.monotonic() >= call.deadline:
                 raise DeadlineExceeded("the deadline passed before the model was asked")
+            self._take_retry()
             trial = parts.circuits.admit(ask.circuit)
             if clock.monotonic() > asked_at + START_SECONDS:
                 raise Unavailable("too much time passed between setting money aside and asking the model")
@@ -209,6 +213,15 @@ class Attempt(Generic[Value]):
             # Whatever else went wrong: it was sent, so it may have been billed.
             if not purse.closed:
                 purse.guess("lost")
+
+    def _take_retry(self) -> None:
+        """Now, not before it waited for its place: else retries that waited together would start together."""
+        if self._after is None:
+            return
+        taken = self._parts.circuits.take_retry(self._ask.circuit)
+        self._parts.observe.retry(self._ask.provider, self._after.outcome if taken else "budget")
+        if not taken:
+            raise self._after.error
 
     def _ended(self, purse: "_Purse[Value]", key: str, trial: bool) -> Answered[Value] | Failure:
         """The money first: what the fleet is told comes after, and may fail."""
