@@ -79,7 +79,10 @@ class Circuits:
             breaker.answered(self._timing.monotonic())
         if trial:
             _log.warning("%s answers again", circuit)
-        self._ask(lambda shared: shared.breaker_recovered(circuit))
+        known = self._ask(lambda shared: shared.breaker_recovered(circuit, trial=trial))
+        if known is not None:  # others opened it since
+            with self._lock:
+                self._breaker(circuit).adopt(known.failures, _open_seconds(known), self._timing.monotonic())
 
     # Retries ------------------------------------------------------------------------------------------------------------
 
