@@ -172,6 +172,7 @@ CREATE TABLE public.budget_entries (
     output_tokens bigint DEFAULT 0 NOT NULL,
     owner uuid,
     sliced boolean DEFAULT false NOT NULL,
+    reply_until timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     ended_at timestamp with time zone
 )
@@ -317,7 +318,7 @@ CREATE FUNCTION public.budget_open(p_tenant uuid, p_store uuid, p_job uuid, p_pr
   on conflict do nothing;
 $$;
 
-CREATE FUNCTION public.budget_reserve(p_owner uuid, p_provider text, p_part double precision, p_entries uuid[], p_tenants uuid[], p_stores uuid[], p_jobs uuid[], p_stages text[], p_classes text[], p_reserves bigint[], p_inputs bigint[]) RETURNS TABLE(entry_id uuid, outcome text, reads_only boolean)
+CREATE FUNCTION public.budget_reserve(p_owner uuid, p_provider text, p_part double precision, p_entries uuid[], p_tenants uuid[], p_stores uuid[], p_jobs uuid[], p_stages text[], p_classes text[], p_reserves bigint[], p_inputs bigint[], p_replies double precision[]) RETURNS TABLE(entry_id uuid, outcome text, reads_only boolean)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -347,8 +348,8 @@ begin
     return;
   end if;
   for c in
-    select * from unnest(p_entries, p_tenants, p_stores, p_jobs, p_stages, p_classes, p_reserves, p_inputs)
-      with ordinality as u (entry, tenant, store, job, stage, class, reserve, input, n) order by u.tenant, u.n
+    select * from unnest(p_entries, p_tenants, p_stores, p_jobs, p_stages, p_classes, p_reserves, p_inputs, p_replies)
+      with ordinality as u (entry, tenant, store, job, stage, class, reserve, input, reply, n) order by u.tenant, u.n
   loop
     if c.tenant is distinct from v_tenant then
       v_tenant := c.tenant;
@@ -407,9 +408,9 @@ begin
     end if;
 
     insert into budget_entries (tenant_id, entry_id, provider, store_id, job_id, stage, call_class, state, reserve,
-                                input_estimate, owner, sliced)
+                                input_estimate, owner, sliced, reply_until)
     values (c.tenant, c.entry, p_provider, c.store, c.job, c.stage, c.class, 'reserved', c.reserve, c.input, p_owner,
-            p_part > 0)
+            p_part > 0, clock_timestamp() + make_interval(secs => c.reply))
     on conflict do nothing;
     outcome := 'reserved';
     if not found then  -- the same request again
@@ -461,16 +462,15 @@ declare
   v_tenants uuid[];
   s budget_slices;
 begin
-  select e.provider, e.sliced into v_provider, v_sliced from budget_entries e
-   where e.state = 'reserved'
-     and not exists (select from process_leases l where l.process_id = e.owner and l.lease_until > now())
-   limit 1;
+  -- One statement, so that an owner that comes back meanwhile leaves either all of it or nothing.
+  select d.provider, d.sliced, array_agg(d.entry_id), array_agg(d.tenant_id)
+    into v_provider, v_sliced, v_entries, v_tenants
+    from (select e.provider, e.sliced, e.entry_id, e.tenant_id from budget_entries e
+           where e.state = 'reserved' and (e.reply_until is null or e.reply_until <= now())
+             and not exists (select from process_leases l where l.process_id = e.owner and l.lease_until > now())
+           limit p_limit) d
+   group by d.provider, d.sliced limit 1;
   if found then
-    select array_agg(d.entry_id), array_agg(d.tenant_id) into v_entries, v_tenants from (
-      select e.entry_id, e.tenant_id from budget_entries e
-       where e.state = 'reserved' and e.provider = v_provider and e.sliced = v_sliced
-         and not exists (select from process_leases l where l.process_id = e.owner and l.lease_until > now())
-       limit p_limit) d;
     perform budget_finish(v_provider, v_sliced, v_entries, v_tenants, array_fill('estimated'::text, array[cardinality(v_entries)]),
                           array_fill('owner-lost'::text, array[cardinality(v_entries)]),
                           array_fill(0::bigint, array[cardinality(v_entries)]), array_fill(0::bigint, array[cardinality(v_entries)]),

@@ -1,7 +1,7 @@
 """A process's lease: who owns a reservation, a slice and a share, and whether it still lives.
 
-The row is renewed by the process's own thread. When the process dies the row runs out, by the database's clock, and the relay
-settles what it left open. A process that was only paused renews the same row and goes on.
+The row is renewed by a thread that does nothing else. When the process dies the row runs out, by the database's clock, and
+the relay settles what it left open. A process that was only paused renews the same row and goes on.
 """
 
 import logging
@@ -36,17 +36,23 @@ class ProcessLease:
         self._db = db
         self._seconds = settings.lease_seconds
         self._trusted_until = 0.0
-        self._works = [_Work(settings.renew_seconds, self.renew)]
+        self._works: list[_Work] = []
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        # Apart: no work, however slow, may cost the lease.
+        self._threads = [
+            threading.Thread(target=self._run, args=(works,), name=name, daemon=True)
+            for name, works in (("lease", [_Work(settings.renew_seconds, self.renew)]), ("lease-works", self._works))
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Gives the lease back: what is still open is then settled by the relay at its next sweep."""
         self._stopping.set()
-        self._thread.join(timeout=30)
+        for thread in self._threads:
+            thread.join(timeout=30)
         self._trusted_until = 0.0
         try:
             with self._db.direct() as tx:
@@ -55,11 +61,11 @@ class ProcessLease:
             _log.info("the process's lease runs out by itself: %s", error)
 
     def alive(self) -> bool:
-        """Whether its thread works."""
-        return self._thread.is_alive()
+        """Whether its threads work."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def every(self, seconds: float, work: Callable[[], None]) -> None:
-        """Also runs `work` on the lease's thread about this often; what it raises is logged and it is run again."""
+        """Also runs `work`, one after the other, about this often; what it raises is logged and it is run again."""
         self._works.append(_Work(seconds, work))
 
     def trusted(self) -> bool:
@@ -73,9 +79,9 @@ class ProcessLease:
             tx.run("renew_process_lease", process=self.process_id, lease=self._seconds)
         self._trusted_until = began + self._seconds
 
-    def _run(self) -> None:
+    def _run(self, works: list[_Work]) -> None:
         while not self._stopping.is_set():
-            for work in self._works:
+            for work in works:
                 if monotonic() < work.at:
                     continue
                 try:
@@ -85,6 +91,6 @@ class ProcessLease:
                     _log.warning("the process's lease: %s", error)
                     work.at = monotonic() + min(RETRY_SECONDS, work.seconds)
                 except Exception:
-                    _log.exception("the lease's thread met an error and goes on")
+                    _log.exception("a thread of the lease met an error and goes on")
                     work.at = monotonic() + work.seconds
             self._stopping.wait(TICK_SECONDS)

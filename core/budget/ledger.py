@@ -32,6 +32,8 @@ COUNT_BATCH = 500
 CERTAIN_BATCH = 1_000
 COUNT_SECONDS = 0.5
 REPAY_SECONDS = 1.0
+POISON_SECONDS = 60.0
+"""An end that Postgres refuses for what is in it is tried again so seldom."""
 CERTAIN_SECONDS = 1.0
 DOUBT = timedelta(seconds=90)
 """A reservation that was asked for when the connection broke may still appear until its statement times out (60 s)."""
@@ -42,6 +44,7 @@ TRIES = 3
 @dataclass
 class _Reserve(Combined):
     reservation: Reservation
+    reply_seconds: float
     outcome: str = ""
     reads_only: bool = False
 
@@ -113,15 +116,16 @@ class Ledger:
 
     # -- what callers do ------------------------------------------------------------------------------------------------
 
-    def reserve(self, provider: str, estimate: Estimate, spender: Spender) -> Reservation:
-        """Sets money aside, durably, before the attempt is sent.
+    def reserve(self, provider: str, estimate: Estimate, spender: Spender, reply_seconds: float = 0.0) -> Reservation:
+        """Sets money aside, durably, before the attempt is sent. For `reply_seconds` from now its reply may come: until then
+        the relay leaves it alone, also when this process seems to be dead.
 
         Raises BudgetSpent (402; `cap` names the cap that is used up, `reads_only` when its last tenth is left to reads),
         Unavailable when Postgres cannot be reached: then nothing may be sent. ValueError: the provider has no account."""
         if provider not in self._reserving:
             raise ValueError(f"{provider!r} has no account")
         self._faults.hit("budget.reserve")
-        step = _Reserve(Reservation(uuid7(), provider, spender, estimate))
+        step = _Reserve(Reservation(uuid7(), provider, spender, estimate), reply_seconds)
         try:
             self._reserving[provider].do(step)
         except Exception:
@@ -165,7 +169,8 @@ class Ledger:
             return
         try:
             self._finishing[step.reservation.provider].do(step)
-        except MunimentError as error:
+        except Exception as error:
+            # Also for what another's step in the batch did wrong.
             _log.warning("the end of a reservation is written later: %s", error)
             self._owe(step)
         self._faults.hit("budget.settled")
@@ -208,6 +213,7 @@ class Ledger:
                 classes=[step.reservation.spender.call_class for step in steps],
                 reserves=[step.reservation.estimate.reserve for step in steps],
                 inputs=[step.reservation.estimate.input for step in steps],
+                replies=[step.reply_seconds for step in steps],
             )
             by_id = {row["entry_id"]: row for row in rows}
             for step in steps:
@@ -256,17 +262,30 @@ class Ledger:
         for provider in CURRENCIES:
             mine = [step for step in ready if step.reservation.provider == provider]
             for batch in (mine[n : n + BATCH] for n in range(0, len(mine), BATCH)):
-                try:
-                    with self._db.direct() as tx:
-                        outcomes = self._finish_all(tx, provider, batch)
-                except MunimentError as error:
-                    _log.warning("%d ends of reservations are still owed: %s", len(batch), error)
-                    self._owed.extend(batch)
-                    continue
-                for step, outcome in zip(batch, outcomes, strict=True):
-                    if outcome == "unknown" and moment < step.doubtful_until:
-                        step.again_at = moment + 5 * REPAY_SECONDS
-                        self._owed.append(step)
+                if not self._repaid(provider, batch, moment):
+                    # One that cannot be written must not keep the rest from it.
+                    for step in batch:
+                        if not self._repaid(provider, [step], moment):
+                            step.again_at = moment + POISON_SECONDS
+                            self._owed.append(step)
+
+    def _repaid(self, provider: str, batch: Sequence[_Finish], moment: float) -> bool:
+        """False: Postgres refuses the batch for what is in it. What is only not possible now is owed again."""
+        try:
+            with self._db.direct() as tx:
+                outcomes = self._finish_all(tx, provider, batch)
+        except MunimentError as error:
+            _log.warning("%d ends of reservations are still owed: %s", len(batch), error)
+            self._owed.extend(batch)
+            return True
+        except Exception as error:
+            _log.warning("%d ends of reservations are refused together: %s", len(batch), error)
+            return False
+        for step, outcome in zip(batch, outcomes, strict=True):
+            if outcome == "unknown" and moment < step.doubtful_until:
+                step.again_at = moment + 5 * REPAY_SECONDS
+                self._owed.append(step)
+        return True
 
     def make_certain(self) -> None:
         """Once the disk has all that was committed, looks whether ends are still there, and writes again what a crash of

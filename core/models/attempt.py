@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
+from core import clock
 from core.budget.model import Estimate, Reservation, Spender
 from core.errors import BudgetSpent, Cancelled, DeadlineExceeded, ModelUnavailable, MunimentError, Unavailable
 from core.ids import uuid7
@@ -24,6 +25,10 @@ _log = logging.getLogger(__name__)
 
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, 524, 529})
 THROTTLED = 429
+START_SECONDS = 60.0
+"""An attempt that has its money is sent within this time, or not at all."""
+SETTLE_SECONDS = 30.0
+"""For the end of an attempt to be written. Until then the relay leaves its reservation to it (sql/functions/ledger.sql)."""
 
 Value = TypeVar("Value")
 
@@ -31,7 +36,9 @@ Value = TypeVar("Value")
 class Money(Protocol):
     """The ledger (core/budget/ledger.py)."""
 
-    def reserve(self, provider: str, estimate: Estimate, spender: Spender) -> Reservation: ...
+    def reserve(
+        self, provider: str, estimate: Estimate, spender: Spender, reply_seconds: float = 0.0
+    ) -> Reservation: ...
     def settle(
         self, reservation: Reservation, cost: int, input_tokens: int, output_tokens: int, outcome: str = "ok"
     ) -> None: ...
@@ -115,15 +122,18 @@ class Failure:
 
 
 class Attempt(Generic[Value]):
-    """`place` is given back when the attempt ends, however it ends."""
+    """`place` is given back when the attempt ends, however it ends. `after`: what it tries again; None: the first."""
 
-    def __init__(self, ask: Ask[Value], call: Call, seconds: float, parts: Parts, place: ExitStack) -> None:
+    def __init__(
+        self, ask: Ask[Value], call: Call, seconds: float, parts: Parts, place: ExitStack, after: Failure | None = None
+    ) -> None:
         self.sent_at: float | None = None
         self._ask = ask
         self._call = call
         self._seconds = seconds
         self._parts = parts
         self._place = place
+        self._after = after
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._result: Answered[Value] | Failure | None = None
@@ -181,18 +191,41 @@ class Attempt(Generic[Value]):
     def _sent(self) -> Answered[Value] | Failure:
         """Raises what keeps the attempt from being sent; the reservation is then released."""
         ask, parts, call = self._ask, self._parts, self._call
-        purse = _Purse(ask, call.spender, parts.money)
+        asked_at = clock.monotonic()
+        purse = _Purse(ask, call.spender, parts.money, self._seconds + START_SECONDS + SETTLE_SECONDS)
         try:
             key = ask.key()
             if self._unwanted:
                 raise Cancelled("nobody waits for the model any more")
             if call.deadline is not None and parts.timing.monotonic() >= call.deadline:
                 raise DeadlineExceeded("the deadline passed before the model was asked")
+            self._take_retry()
             trial = parts.circuits.admit(ask.circuit)
+            if clock.monotonic() > asked_at + START_SECONDS:
+                raise Unavailable("too much time passed between setting money aside and asking the model")
         except BaseException:
             purse.free("not-sent")
             raise
         self.sent_at = parts.timing.monotonic()
+        try:
+            return self._ended(purse, key, trial)
+        finally:
+            # Whatever else went wrong: it was sent, so it may have been billed.
+            if not purse.closed:
+                purse.guess("lost")
+
+    def _take_retry(self) -> None:
+        """Now, not before it waited for its place: else retries that waited together would start together."""
+        if self._after is None:
+            return
+        taken = self._parts.circuits.take_retry(self._ask.circuit)
+        self._parts.observe.retry(self._ask.provider, self._after.outcome if taken else "budget")
+        if not taken:
+            raise self._after.error
+
+    def _ended(self, purse: "_Purse[Value]", key: str, trial: bool) -> Answered[Value] | Failure:
+        """The money first: what the fleet is told comes after, and may fail."""
+        ask, parts = self._ask, self._parts
         try:
             raw = parts.transport.post(ask.url, ask.body, key, self._seconds, purse.request_id)
         except NotSent:
@@ -203,12 +236,10 @@ class Attempt(Generic[Value]):
             purse.guess(outcome)
             why = "did not answer in time" if isinstance(error, TimedOut) else "broke off"
             return self._away(Failure(outcome, self._unavailable(why), "yes", away=True))
-        except BaseException:
-            purse.guess("lost")
-            raise
         if raw.status // 100 == 2:
+            result = self._replied(raw, purse)
             self._heard(trial)
-            return self._replied(raw, purse)
+            return result
         failure = self._refused(raw)
         purse.free(failure.outcome)
         if failure.away:
@@ -272,16 +303,20 @@ class Attempt(Generic[Value]):
 class _Purse(Generic[Value]):
     """The money of one attempt: each attempt reserves and settles on its own; an unpaid one is counted."""
 
-    def __init__(self, ask: Ask[Value], spender: Spender, money: Money) -> None:
+    def __init__(self, ask: Ask[Value], spender: Spender, money: Money, reply_seconds: float) -> None:
         """Raises BudgetSpent, Unavailable."""
         self._ask = ask
         self._spender = spender
         self._money = money
-        self._held = None if ask.estimate is None else money.reserve(ask.provider, ask.estimate, spender)
+        self._held: Reservation | None = None
+        self.closed = False
+        if ask.estimate is not None:
+            self._held = money.reserve(ask.provider, ask.estimate, spender, reply_seconds)
         self.request_id = str(uuid7() if self._held is None else self._held.entry_id)
 
     def free(self, outcome: str) -> None:
         """It cost nothing: it was not sent, or it was refused."""
+        self.closed = True
         if self._held is None:
             self._count(None, outcome)
         else:
@@ -289,6 +324,7 @@ class _Purse(Generic[Value]):
 
     def guess(self, outcome: str) -> None:
         """It may have been billed: its input is taken for its cost."""
+        self.closed = True
         if self._held is None:
             self._count(None, outcome)
         else:
@@ -299,10 +335,11 @@ class _Purse(Generic[Value]):
         if tokens is None:
             self.guess(outcome)
             return 0
+        cost = self._ask.cost(tokens)
+        self.closed = True
         if self._held is None:
             self._count(tokens, outcome)
             return 0
-        cost = self._ask.cost(tokens)
         self._money.settle(self._held, cost, tokens.input, tokens.output, outcome)
         return cost
 

@@ -37,11 +37,13 @@ class Slots(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`attempts` in all; after `timeout` seconds an attempt is given up on, after `whole` it is cut."""
+    """`attempts` in all; after `timeout` seconds an attempt is given up on, after `whole` it is cut. `patient`: a 429 that
+    names no wait is waited out."""
 
     attempts: int
     timeout: float
     whole: float
+    patient: bool = False
 
 
 def policy_of(profile: ModelProfile, call_class: str) -> Policy:
@@ -52,7 +54,7 @@ def policy_of(profile: ModelProfile, call_class: str) -> Policy:
         timeout = profile.attempt_timeout_seconds or min(usual, whole)
     else:
         timeout = min(FLUSH_SECONDS, whole) if call_class == "flush" else whole
-    return Policy(profile.max_attempts or ATTEMPTS[call_class], timeout, whole)
+    return Policy(profile.max_attempts or ATTEMPTS[call_class], timeout, whole, call_class in PATIENT)
 
 
 class Attempts:
@@ -69,16 +71,11 @@ class Attempts:
     def run(self, ask: Ask[Value], call: Call, policy: Policy) -> Answered[Value]:
         """The first attempt's answer that holds. Raises what `Gateway.complete` raises."""
         self._circuits.called(ask.circuit)
-        state = _Trying(policy, call.spender.call_class in PATIENT)
+        state = _Trying(policy)
         while True:
             self._still_wanted(call)
             self._circuits.check(ask.circuit)
-            if state.last is not None:
-                if not self._circuits.take_retry(ask.circuit):
-                    self._parts.observe.retry(ask.provider, "budget")
-                    raise state.last.error
-                self._parts.observe.retry(ask.provider, state.last.outcome)
-            ended = self._attempt(ask, call, policy)
+            ended = self._attempt(ask, call, policy, state.last)
             if isinstance(ended, Answered):
                 return ended
             wait = state.wait(ended, self._timing.random)
@@ -105,7 +102,7 @@ class Attempts:
     def _in_time(self, wait: float, call: Call) -> bool:
         return call.deadline is None or self._timing.monotonic() + wait < call.deadline
 
-    def _attempt(self, ask: Ask[Value], call: Call, policy: Policy) -> Answered[Value] | Failure:
+    def _attempt(self, ask: Ask[Value], call: Call, policy: Policy, after: Failure | None) -> Answered[Value] | Failure:
         """Waits for a place in flight, starts an attempt on a thread of its own and waits for it. The place is the attempt's:
         nothing in flight is held while a call waits for its next try (failure-cases.md S16)."""
         place = ExitStack()
@@ -114,7 +111,7 @@ class Attempts:
         )
         self._count(1)
         place.callback(self._count, -1)
-        attempt = Attempt(ask, call, policy.whole, self._parts, place)
+        attempt = Attempt(ask, call, policy.whole, self._parts, place, after)
         try:
             attempt.start()
             return self._await(attempt, call, policy)
@@ -150,11 +147,11 @@ class Attempts:
 class _Trying:
     """What a call has used up."""
 
-    def __init__(self, policy: Policy, patient: bool) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.last: Failure | None = None
         self._left = policy.attempts - 1
         self._retries = 0
-        self._patience = Patience() if patient else None
+        self._patience = Patience() if policy.patient else None
         self._bad_reply = False
 
     def wait(self, failure: Failure, random: Callable[[], float]) -> float | None:

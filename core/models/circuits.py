@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from core.errors import ModelUnavailable, Unavailable
+from core.errors import ModelUnavailable
 from core.models.breaker import OPEN_SECONDS, THRESHOLD, TRIAL_SECONDS, Breaker
 from core.models.retry_budget import RetryBudget
 from core.models.shared_circuits import KnownBreaker, SharedCircuits
@@ -79,7 +79,10 @@ class Circuits:
             breaker.answered(self._timing.monotonic())
         if trial:
             _log.warning("%s answers again", circuit)
-        self._ask(lambda shared: shared.breaker_recovered(circuit))
+        known = self._ask(lambda shared: shared.breaker_recovered(circuit, trial=trial))
+        if known is not None:  # others opened it since
+            with self._lock:
+                self._breaker(circuit).adopt(known.failures, _open_seconds(known), self._timing.monotonic())
 
     # Retries ------------------------------------------------------------------------------------------------------------
 
@@ -132,7 +135,8 @@ class Circuits:
             return None
         try:
             return question(self._sharing)
-        except Unavailable as error:
+        except Exception as error:
+            # Whatever it is: no answer of a model is lost for it.
             _log.warning("breakers and retry budgets are this process's own for now: %s", error)
             return None
 

@@ -6,6 +6,7 @@ believes only a reply that holds what was asked for. A paid reply without its me
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from core.models.model import (
     Call,
     Completed,
     Completion,
+    DeadlineExceeded,
     Decided,
     ModelRefused,
     Question,
@@ -121,8 +123,19 @@ class Gateway:
                 body, lambda reply: served.vectors(profile, reply, len(texts)), lambda reply: served.tokens(reply)
             ),
         )
+        own = call
+        if purpose == "query":
+            # Also for a place in flight nobody waits longer than that.
+            soon = self._parts.timing.monotonic() + QUERY.whole
+            own = replace(call, deadline=soon if call.deadline is None else min(soon, call.deadline))
         try:
-            return self._attempts.run(ask, call, QUERY if purpose == "query" else DOCUMENTS).value
+            return self._attempts.run(ask, own, QUERY if purpose == "query" else DOCUMENTS).value
+        except DeadlineExceeded as error:
+            if own.deadline == call.deadline:
+                raise
+            raise EmbeddingUnavailable(
+                f"profile {profile.name}: the embedding server had no time for a query"
+            ) from error
         except ModelRefused as error:
             raise EmbeddingRefused(f"{error.detail}: check the profile's url, model and key") from error
         except BadReply as error:

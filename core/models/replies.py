@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from core.jsontext import SAFE_INTEGER
 from core.models.model import Answer, BadReply, Choice, ChoiceAnswer, Cut, Noul, NoulAnswer, Question, ScoreAnswer
 from core.models.requests import kind_of
 
 SUM_TOLERANCE = 0.02
+MOST_TOKENS = 100_000_000
+"""Of a count that can be believed: a hundred times what any model takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def tokens(reply: Mapping[str, Any], *, system_one: bool) -> Tokens | None:
     if given[0] is None or given[1] is None:
         return None
     total = None if system_one else _count(counts.get("total_tokens"))
-    return Tokens(given[0], max(given[1], (total or 0) - given[0]))
+    found = Tokens(given[0], max(given[1], (total or 0) - given[0]))
+    return found if max(found.input, found.output) <= MOST_TOKENS else None
 
 
 def model_of(reply: Mapping[str, Any]) -> str:
@@ -152,7 +154,7 @@ def _number(value: object) -> float:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= SAFE_INTEGER else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def _no_constant(name: str) -> NoReturn:

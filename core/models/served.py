@@ -7,7 +7,7 @@ import numpy as np
 
 from core.models.embedding import Profile, Vectors
 from core.models.model import BadReply
-from core.models.replies import Tokens
+from core.models.replies import MOST_TOKENS, Tokens
 
 
 def address(profile: Profile) -> str:
@@ -42,7 +42,7 @@ def tokens(reply: Mapping[str, Any]) -> Tokens:
     usage: object = reply.get("usage")
     fields = cast("dict[str, Any]", usage) if isinstance(usage, dict) else reply
     count: object = fields.get("prompt_tokens", fields.get("prompt_eval_count"))
-    return Tokens(count if type(count) is int and 0 <= count < 2**53 else 0, 0)
+    return Tokens(count if type(count) is int and 0 <= count <= MOST_TOKENS else 0, 0)
 
 
 def _ollama_rows(reply: Mapping[str, Any]) -> list[Any]:

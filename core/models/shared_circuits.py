@@ -28,9 +28,11 @@ class SharedCircuits:
         assert row is not None
         return KnownBreaker(row["failures"], row["open_left"])
 
-    def breaker_recovered(self, circuit: str) -> None:
+    def breaker_recovered(self, circuit: str, *, trial: bool) -> KnownBreaker | None:
+        """Forgets the failures. Those of an open circuit only for a trial's answer: else they come back."""
         with self._db.direct() as tx:
-            tx.run("breaker_recovered", circuit=circuit)
+            row = tx.row("breaker_recovered", circuit=circuit, trial=trial)
+        return None if row is None else KnownBreaker(row["failures"], row["open_left"])
 
     def breaker_trial(self, circuit: str, holder: str, trial_seconds: float) -> bool:
         """Whether the caller may try: one of the fleet in `trial_seconds`."""

@@ -10,6 +10,8 @@ from http.cookiejar import DefaultCookiePolicy
 
 import httpx
 
+from core.models.wire import Limit, LimitedTransport
+
 CONNECT_SECONDS = 10.0
 WRITE_SECONDS = 60.0
 SILENCE_SECONDS = 60.0
@@ -51,14 +53,16 @@ class Transport:
         """`silence`: seconds, instead of 60."""
         self._monotonic = monotonic
         self._silence = silence
+        self._limit = Limit()
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS, keepalive_expiry=IDLE_SECONDS
+        )
         self._client = httpx.Client(
             follow_redirects=False,
             trust_env=False,
+            transport=LimitedTransport(limits, self._limit, monotonic),
             # No compression: a small reply must not become a large one.
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "muniment"},
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS, keepalive_expiry=IDLE_SECONDS
-            ),
         )
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
@@ -67,7 +71,7 @@ class Transport:
         provider's support.
 
         Raises NotSent, Lost, TimedOut."""
-        until = self._monotonic() + seconds
+        until = self._limit.until = self._monotonic() + seconds
         sent = {"Content-Type": "application/json", "X-Client-Request-Id": request_id}
         if key:
             sent["Authorization"] = f"Bearer {key}"
@@ -80,10 +84,10 @@ class Transport:
                 if not response.is_success:
                     self._drain(response)
                     return Raw(response.status_code, headers, b"")
-                return Raw(response.status_code, headers, self._read(response, until))
+                return Raw(response.status_code, headers, self._read(response))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol) as error:
             raise NotSent(type(error).__name__) from None
-        except httpx.ReadTimeout:
+        except (httpx.ReadTimeout, httpx.WriteTimeout):
             raise (TimedOut if self._monotonic() >= until else Lost)("the reply fell silent") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Lost(type(error).__name__) from None
@@ -91,24 +95,23 @@ class Transport:
     def close(self) -> None:
         self._client.close()
 
-    def _read(self, response: httpx.Response, until: float) -> bytes:
-        _patience(response, max(0.001, min(self._silence, until - self._monotonic())))
+    def _read(self, response: httpx.Response) -> bytes:
+        _patience(response, self._silence)
         read = bytearray()
         for part in response.iter_raw():
             read += part
-            if self._monotonic() > until:
-                raise TimedOut("the reply took too long")
             if len(read) > REPLY_BYTES:
                 break
         return bytes(read)
 
     def _drain(self, response: httpx.Response) -> None:
         _patience(response, REFUSAL_SECONDS)
-        until, read = self._monotonic() + REFUSAL_SECONDS, 0
+        self._limit.until = min(self._limit.until, self._monotonic() + REFUSAL_SECONDS)
+        read = 0
         try:
             for part in response.iter_raw():
                 read += len(part)
-                if read > REFUSAL_BYTES or self._monotonic() > until:
+                if read > REFUSAL_BYTES:
                     return
         except httpx.HTTPError:
             return

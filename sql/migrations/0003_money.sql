@@ -79,6 +79,7 @@ create table budget_entries (
   output_tokens bigint not null default 0,
   owner uuid,
   sliced boolean not null default false,
+  reply_until timestamptz,                   -- until then a metered reply may still come, whatever became of its owner
   created_at timestamptz not null default now(),
   ended_at timestamptz,
   primary key (tenant_id, entry_id)

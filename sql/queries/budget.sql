@@ -7,9 +7,10 @@ on conflict (process_id) do update set lease_until = excluded.lease_until;
 -- name: end_process_lease(process)!
 delete from process_leases where process_id = :process;
 
--- name: budget_reserve(owner, provider, part, entries, tenants, stores, jobs, stages, classes, reserves, inputs)
+-- name: budget_reserve(owner, provider, part, entries, tenants, stores, jobs, stages, classes, reserves, inputs, replies)
 select * from budget_reserve(:owner::uuid, :provider::text, :part::float8, :entries::uuid[], :tenants::uuid[], :stores::uuid[],
-                             :jobs::uuid[], :stages::text[], :classes::text[], :reserves::bigint[], :inputs::bigint[]);
+                             :jobs::uuid[], :stages::text[], :classes::text[], :reserves::bigint[], :inputs::bigint[],
+                             :replies::float8[]);
 
 -- name: budget_finish(provider, sliced, entries, tenants, states, outcomes, costs, inputs, outputs)
 select * from budget_finish(:provider::text, :sliced::boolean, :entries::uuid[], :tenants::uuid[], :states::text[],

@@ -3,8 +3,14 @@
 -- name: breaker_failed(circuit, threshold, open)
 select * from breaker_failed(:circuit::text, :threshold::integer, make_interval(secs => :open));
 
--- name: breaker_recovered(circuit)!
-delete from breakers where circuit = :circuit;
+-- name: breaker_recovered(circuit, trial)
+-- While calls fail fast only the trial's answer counts; any other is older than that, and this says what it did not know.
+with gone as (
+  delete from breakers where circuit = :circuit and (:trial::boolean or open_until is null))
+select failures,
+       extract(epoch from greatest(open_until, case when open_until is not null then trial_until end) - now())
+         ::double precision as open_left
+  from breakers where circuit = :circuit and not :trial::boolean and open_until is not null;
 
 -- name: breaker_trial(circuit, holder, trial)
 select breaker_trial(:circuit::text, :holder::text, make_interval(secs => :trial)) as granted;

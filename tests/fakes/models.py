@@ -76,14 +76,16 @@ class Purse:
     tokens: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     refuses: Exception | None = None
     reserved: list[Estimate] = field(default_factory=list[Estimate])
+    reply_seconds: list[float] = field(default_factory=list[float])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def reserve(self, provider: str, estimate: Estimate, spender: Spender) -> Reservation:
+    def reserve(self, provider: str, estimate: Estimate, spender: Spender, reply_seconds: float = 0.0) -> Reservation:
         with self._lock:
             if self.refuses is not None:
                 raise self.refuses
             self.open += 1
             self.reserved.append(estimate)
+            self.reply_seconds.append(reply_seconds)
         return Reservation(uuid7(), provider, spender, estimate)
 
     def settle(

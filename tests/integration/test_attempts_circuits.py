@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -182,6 +182,46 @@ def test_a_retry_is_taken_when_it_starts_after_its_wait(fake: Provider) -> None:
         opened.clock.asleep = asleep
         assert outcome(lambda: ask(opened, profile(fake))) == "ok", "after its wait it is another second"
         assert others == [5]
+
+
+class Gate:
+    """Places in flight for the first attempt of each thread; its next one waits until `opened`."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.waiting = 0
+        self._seen: set[int] = set()
+
+    def slot(self, provider: str, call_class: str, deadline: float | None, cancelled: object) -> "Gate":
+        del provider, call_class, deadline, cancelled
+        return self
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if me in self._seen:
+            self.waiting += 1
+            assert self.opened.wait(20)
+        self._seen.add(me)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_retries_that_waited_for_a_place_together_do_not_start_together(fake: Provider) -> None:
+    """All places are taken for a while, and each call's wait is over in another second."""
+    calls, gate = 20, Gate()
+    fake.script([THROTTLED] * calls)
+    with gateway(slots=gate) as opened, ThreadPoolExecutor(calls) as pool:
+        ended: list[Future[str]] = []
+        try:
+            for number in range(calls):
+                ended.append(pool.submit(outcome, lambda: ask(opened, profile(fake))))
+                until(lambda count=number + 1: gate.waiting == count, 5)
+            assert len(fake.log) == calls
+        finally:
+            gate.opened.set()
+        assert [each.result(10) for each in ended].count("ok") == 5
+    assert len(fake.log) == calls + 5
 
 
 def test_patient_retries_take_from_the_budget_too(fake: Provider) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from core.budget import estimate as pricing
 from core.errors import BudgetSpent
+from core.models.attempt import SETTLE_SECONDS, START_SECONDS
 from tests.fakes.attempting import ask, gateway, outcome, profile
 from tests.fakes.fleet import until
 from tests.fakes.models import Alone
@@ -28,6 +30,7 @@ GUESSED = {
     "cut-in-the-body": Step(cut=True),
     "not-json": Step(body="<html>"),
     "no-metering": Step(patch={"usage": None}),
+    "metering-beyond-belief": Step(usage=(2**53 - 1, 1)),
     "metering-of-strings": Step(patch={"usage": {"input_tokens": "7", "prompt_tokens": "7"}}),
 }
 METERED = {
@@ -103,6 +106,40 @@ def test_every_attempt_reserves_and_ends_on_its_own(fake: Provider) -> None:
         assert [how for how, _, _ in opened.purse.ended] == ["released", "estimated", "estimated", "settled"]
         assert len(opened.purse.reserved) == 4
     assert len({row.client_id for row in fake.log}) == 4, "each bears the id of its own reservation"
+
+
+def test_the_ledger_knows_how_long_an_attempt_may_take(fake: Provider) -> None:
+    """Not only until the caller gives up on it: it runs on to the profile's time."""
+    with gateway() as opened:
+        assert ask(opened, profile(fake, timeoutSeconds=400))
+        assert opened.purse.reply_seconds == [400 + START_SECONDS + SETTLE_SECONDS]
+
+
+@pytest.mark.parametrize("step", [Step(), Step(status=401)], ids=["answered", "refused"])
+def test_an_attempts_money_is_settled_before_the_fleet_hears_of_its_answer(
+    fake: Provider, monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    still_open: list[int] = []
+    with gateway() as opened:
+
+        def answered(circuit: str, *, trial: bool) -> None:
+            still_open.append(opened.purse.open)
+            raise RuntimeError(f"{circuit}, {trial}")
+
+        monkeypatch.setattr(opened.circuits, "answered", answered)
+        fake.script([step])
+        assert outcome(lambda: ask(opened, profile(fake))) == "ModelUnavailable"
+        assert still_open == [0]
+        assert len(opened.purse.ended) == 1
+
+
+def test_a_sent_attempt_that_meets_an_error_of_ours_is_closed_with_its_guess(
+    fake: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gateway() as opened:
+        monkeypatch.setattr(pricing, "cost", lambda *_: 1 // 0)
+        assert outcome(lambda: ask(opened, profile(fake))) == "ModelUnavailable"
+        assert opened.purse.ended == [("estimated", "lost", opened.purse.reserved[0].input)]
 
 
 def test_a_spent_budget_is_named_and_nothing_is_sent(fake: Provider) -> None:

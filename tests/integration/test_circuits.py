@@ -60,6 +60,19 @@ def test_an_answer_anywhere_starts_the_count_again(processes: tuple[Circuits, Ci
     assert first.open() == []
 
 
+def test_an_answer_from_before_the_others_failures_leaves_the_way_closed(processes: tuple[Circuits, Circuits]) -> None:
+    first, second = processes
+    second.failed(NAME)
+    for _ in range(9):
+        first.failed(NAME)
+    second.answered(NAME, trial=False)  # sent before; it has not heard yet that the circuit is open
+    for process in processes:
+        with pytest.raises(ModelUnavailable):
+            process.check(NAME)
+        process.refresh()
+        assert process.open() == [NAME]
+
+
 def test_one_process_tries_and_its_success_opens_the_way_for_all(
     database: TestDatabase, processes: tuple[Circuits, Circuits]
 ) -> None:
@@ -156,6 +169,15 @@ def test_without_postgres_each_process_goes_by_itself(database: TestDatabase) ->
     circuits.answered(NAME, trial=True)
     assert not circuits.admit(NAME)
     assert [circuits.take_retry(NAME) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_an_answer_is_not_lost_for_what_goes_wrong_in_postgres(database: TestDatabase) -> None:
+    circuits = Circuits(Clock().timing, SharedCircuits(database.app))
+    execute(database.admin, "alter table breakers rename to gone")
+    circuits.failed(NAME)
+    circuits.answered(NAME, trial=False)
+    assert not circuits.admit(NAME)
+    execute(database.admin, "alter table gone rename to breakers")
 
 
 def test_old_counts_go(database: TestDatabase) -> None:

@@ -5,17 +5,21 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from core.budget.caps import set_provider_caps, set_store_caps, set_tenant_caps, settle_dead
 from core.budget.lease import ProcessLease
 from core.budget.ledger import Ledger
 from core.budget.model import CallClass, Estimate, Spender
+from core.clock import monotonic
 from core.errors import BudgetSpent, MunimentError, Unavailable
 from core.ids import uuid7
 from core.settings import Settings
 from core.store.database import Database
+from core.tenants.tenants import create_tenant
 from tests.conftest import TestDatabase
+from tests.fakes.fleet import until
 from tests.rows import execute
 
 TEN = Estimate(reserve=10, input=3)
@@ -264,6 +268,88 @@ def test_a_process_that_was_away_renews_its_lease_and_goes_on(
     ledger.release(again)
 
 
+def test_a_process_paused_in_mid_call_takes_no_cap_beyond_itself(
+    database: TestDatabase, ledger: Ledger, lease: ProcessLease, tenant: UUID
+) -> None:
+    """Its replies may still be on the way when its lease has run out: nobody else gets that money until they cannot be."""
+    set_caps(database, jev=100)
+    other_lease = ProcessLease(database.app, SETTINGS)
+    other_lease.renew()
+    other = Ledger(database.app, other_lease, SETTINGS)
+
+    def used() -> int:
+        row = account(database)
+        return row["spent"] + row["reserved"]
+
+    paused = [ledger.reserve("jev", TEN, spender(tenant), reply_seconds=120) for _ in range(10)]
+    execute(
+        database.admin,
+        "update process_leases set lease_until = now() - interval '1 s' where process_id = %s",
+        lease.process_id,
+    )
+    with database.relay.direct() as tx:
+        assert settle_dead(tx, 200) == []
+    with pytest.raises(BudgetSpent):
+        other.reserve("jev", TEN, spender(tenant))
+    lease.renew()
+    for reservation in paused:
+        ledger.settle(reservation, 9, 1, 1)
+        assert used() <= 100
+    assert account(database)["spent"] == 90
+    ledger.close()
+
+    left = other.reserve("jev", TEN, spender(tenant), reply_seconds=120)
+    execute(database.admin, "update process_leases set lease_until = now() - interval '1 s'")
+    execute(database.admin, "update budget_entries set reply_until = now() - interval '1 s'")
+    with database.relay.direct() as tx:
+        assert [row["entry_id"] for row in settle_dead(tx, 200)] == [left.entry_id]
+
+
+def test_an_owner_that_comes_back_while_the_relay_settles_for_it_is_no_error(
+    database: TestDatabase, ledger: Ledger, tenant: UUID
+) -> None:
+    for _ in range(100):
+        ledger.reserve("jev", Estimate(1, 1), spender(tenant))
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        with psycopg.connect(database.admin, autocommit=True) as connection:
+            while not ended.is_set():
+                for span in ("-1 s", "60 s"):
+                    connection.execute("update process_leases set lease_until = now() + %s::interval", [span])
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        deadline = monotonic() + 4
+        while monotonic() < deadline:
+            with database.relay.direct() as tx:
+                settle_dead(tx, 1)
+    finally:
+        ended.set()
+        thread.join(10)
+    assert account(database)["spent"] + account(database)["reserved"] >= 100
+
+
+def test_slow_work_of_a_process_costs_it_no_lease(database: TestDatabase) -> None:
+    lease = ProcessLease(database.app, Settings(lease_seconds=30, renew_seconds=0.05))
+    working, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        working.set()
+        go_on.wait(20)
+
+    lease.every(0.01, work)
+    lease.start()
+    try:
+        assert working.wait(10)
+        execute(database.admin, "update process_leases set lease_until = now() - interval '1 s'")
+        until(lambda: execute(database.admin, "select lease_until > now() from process_leases") == [(True,)], 5)
+    finally:
+        go_on.set()
+        lease.stop()
+
+
 class Unreachable(Database):
     """The test's pool, but for statements that fail while `down`; `after` it has done them."""
 
@@ -318,6 +404,34 @@ def test_an_end_that_cannot_be_written_is_written_once_postgres_is_back(
     ledger.close()
     assert entry(database, reservation.entry_id)[:3] == ("settled", "ok", 7)
     assert (account(database)["spent"], account(database)["reserved"]) == (7, 0)
+
+
+def test_an_end_that_postgres_refuses_keeps_no_other_from_being_written(
+    database: TestDatabase, ledger: Ledger, tenant: UUID
+) -> None:
+    """Ends that come at once share a statement, and so does what is owed: other tenants' ends are among them."""
+    with database.relay.system() as tx:
+        other = create_tenant(tx, f"other-{uuid7().hex}").id
+    held = [ledger.reserve("deepseek", TEN, spender(who)) for who in (tenant, tenant, other, other)]
+    ready, raised = threading.Barrier(len(held)), list[Exception]()
+
+    def settle(number: int) -> None:
+        ready.wait(10)
+        try:
+            ledger.settle(held[number], 7 if number else 2**63, 1, 1)
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=settle, args=(number,)) for number in range(len(held))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    ledger.repay()
+    assert raised == []
+    assert [entry(database, each.entry_id)[0] for each in held] == ["reserved", "settled", "settled", "settled"]
+    assert ledger.owed() == 1
+    ledger.close()
 
 
 def test_unpaid_and_replayed_calls_are_counted(

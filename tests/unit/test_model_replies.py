@@ -121,7 +121,12 @@ def test_a_completion_without_a_text_or_an_end(reply: dict[str, Any]) -> None:
         ({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 2}, Tokens(7, 3)),
         ({"prompt_tokens": 7}, None), ({"prompt_tokens": 7.0, "completion_tokens": 3}, None),
         ({"prompt_tokens": -1, "completion_tokens": 3}, None), ({"prompt_tokens": True, "completion_tokens": 3}, None),
-        ({"prompt_tokens": 2**53, "completion_tokens": 3}, None), ("x", None), (None, None),
+        # Beyond what any model takes: no metering, not a price beyond all caps.
+        ({"prompt_tokens": 100_000_001, "completion_tokens": 3}, None),
+        ({"prompt_tokens": 7, "completion_tokens": 2**53 - 1}, None),
+        ({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10**30}, None),
+        ({"prompt_tokens": 100_000_000, "completion_tokens": 0}, Tokens(100_000_000, 0)),
+        ("x", None), (None, None),
     ],
 )  # fmt: skip
 def test_s13_the_meters_of_completions(usage: Any, found: Tokens | None) -> None:
