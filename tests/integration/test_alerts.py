@@ -32,7 +32,7 @@ def known_series() -> dict[str, set[str]]:
     registry = CollectorRegistry()
     WorkerMetrics(registry)
     empty = QueueBacklog("write.bulk", 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    collector = BacklogCollector(lambda: Snapshot([empty], [], [], [], 0, 0, 0))
+    collector = BacklogCollector(lambda: Snapshot([empty], [], 0, 0, 0))
     found: dict[str, set[str]] = {}
     for family in (*registry.collect(), *Metrics().registry.collect(), *collector.collect()):
         for sample in family.samples:

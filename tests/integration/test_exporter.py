@@ -215,7 +215,7 @@ def test_a_late_snapshot_serves_the_next_scrape(monkeypatch: pytest.MonkeyPatch)
     def slow() -> Snapshot:
         assert go.wait(10)
         read.set()
-        return Snapshot([QueueBacklog("read.interactive", 7, 1, 0, 0, 0, 0, 0, 0, 0)], [], [], [], monotonic(), 0, 5)
+        return Snapshot([QueueBacklog("read.interactive", 7, 1, 0, 0, 0, 0, 0, 0, 0)], [], monotonic(), 0, 5)
 
     collector = BacklogCollector(slow)
 
