@@ -162,7 +162,8 @@ def exactness(found: Stage, report: Report, attempts: int, faults: str, cap: int
             time.sleep(0.2)
         seconds = time.monotonic() - began
         fleet.stop()
-        _until(lambda: _open(found) == 0 or faults != "", 60, "reservations stay open")
+        # What the killed had reserved is held for as long as its reply could still come: timeoutSeconds and 90 s.
+        _until(lambda: _open(found) == 0 or faults != "", 240, "reservations stay open")
     with found.admin() as admin:
         over = _one(admin.execute(b"select coalesce(max(nanos), 0) from bench_over").fetchone())
         entries = {

@@ -15,6 +15,7 @@ import pytest
 from core.store.database import Database
 from tests.cli import all_gone, eventually
 from tests.services import short_folder
+from workers.embedded import deaths
 from workers.embedded import stack as stacks
 from workers.embedded.datadir import DataDir
 from workers.embedded.errors import CannotStart
@@ -144,7 +145,7 @@ def valkey_killed_and_its_port_taken(stack: Stack, listener: socket.socket) -> N
 
 
 def test_a_server_that_cannot_start_is_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "BACK_OFF_S", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(deaths, "BACK_OFF_S", (0.1, 0.2, 0.3))
     with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
         with socket.socket() as listener:
             valkey_killed_and_its_port_taken(stack, listener)
@@ -158,7 +159,7 @@ def test_a_server_that_cannot_start_is_tried_again_later_each_time(monkeypatch: 
 
 
 def test_a_server_that_never_starts_ends_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "BACK_OFF_S", (0.01,))
+    monkeypatch.setattr(deaths, "BACK_OFF_S", (0.01,))
     with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
         with socket.socket() as listener:
             valkey_killed_and_its_port_taken(stack, listener)
@@ -170,15 +171,16 @@ def test_a_server_that_never_starts_ends_the_stack(monkeypatch: pytest.MonkeyPat
 
 def test_a_server_that_was_stable_and_never_starts_again_ends_the_stack_too(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [time.monotonic()]
-    monkeypatch.setattr(stacks, "monotonic", lambda: clock[0])
+    for module in (stacks, deaths):
+        monkeypatch.setattr(module, "monotonic", lambda: clock[0])
     with short_folder() as folder, Stack(folder / "data", durable=False, groups=(), api=False) as stack:
-        clock[0] += stacks.STABLE_S + 1
+        clock[0] += deaths.STABLE_S + 1
         news: list[str] = []
         with socket.socket() as listener:
             valkey_killed_and_its_port_taken(stack, listener)
             for _ in range(stacks.SERVER_DEATHS):
                 news += stack.tend()
-                clock[0] += max(stacks.BACK_OFF_S)
+                clock[0] += max(deaths.BACK_OFF_S)
             with pytest.raises(CannotStart, match=r"(?s)valkey cannot be started.* 7 times in a row.*stopped"):
                 stack.tend()
         assert [line.rpartition("; ")[2] for line in news] == [

@@ -20,6 +20,7 @@ from core.settings import PREFIX, child_environment
 from core.store.database import Database, Row
 from core.store.migrate import bootstrap, migrate
 from workers.embedded.datadir import DataDir, Running, read_key
+from workers.embedded.deaths import Deaths
 from workers.embedded.errors import CannotStart
 from workers.embedded.firsttenant import first_tenant, make_first_tenant
 from workers.embedded.ports import ATTEMPTS, LOOPBACK, free_port, is_free
@@ -40,8 +41,6 @@ FINISH_S = 5
 """How long a stopping worker lets running jobs finish; what it cannot is done after the next start."""
 LOG_BYTES = 16 * 1024 * 1024
 """A longer log begins anew at the next start."""
-STABLE_S = 60.0
-BACK_OFF_S = (0.5, 1, 2, 4, 8, 16, 30)
 SERVER_DEATHS = 6
 """After more than these in a row, half a minute of trying, the stack gives up: without its servers nothing works."""
 
@@ -57,28 +56,6 @@ class Process:
 
 
 @dataclass(slots=True)
-class _Deaths:
-    """Of one process or server: how many in a row, since when it runs (None: it does not), and when it may start again."""
-
-    row: int = 0
-    since: float | None = field(default_factory=monotonic)
-    again_at: float | None = None
-
-    def another(self) -> float:
-        """Counts one; the seconds until the next start, more each time."""
-        stable = self.since is not None and monotonic() - self.since > STABLE_S
-        self.row = 1 if stable else self.row + 1
-        self.since = None  # a start that fails is no time of running
-        wait = BACK_OFF_S[min(self.row, len(BACK_OFF_S)) - 1]
-        self.again_at = monotonic() + wait
-        return wait
-
-    def started(self) -> None:
-        self.since = monotonic()
-        self.again_at = None
-
-
-@dataclass(slots=True)
 class _Own:
     """One of our own processes. `bind` is the setting that its address goes into, when it has one."""
 
@@ -88,7 +65,7 @@ class _Own:
     address: str = ""
     bind: str = ""
     child: Child | None = None
-    deaths: _Deaths = field(default_factory=_Deaths)
+    deaths: Deaths = field(default_factory=Deaths)
 
     def listen_on(self, port: int) -> None:
         self.address = f"{LOOPBACK}:{port}"
@@ -135,7 +112,7 @@ class Stack:
         self.valkey = self._make_valkey()
         self._passwords: dict[str, str] = {}
         self._own: dict[str, _Own] = {}
-        self._deaths = {"postgres": _Deaths(), "valkey": _Deaths()}
+        self._deaths = {"postgres": Deaths(), "valkey": Deaths()}
 
     # -- where it is ---------------------------------------------------------------------------------------------------
 
