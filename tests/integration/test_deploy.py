@@ -138,6 +138,8 @@ def shown(default: object) -> str:
     """A default as the table writes it."""
     if isinstance(default, bool):
         return str(int(default))
+    if default is None or default == {}:
+        return "–"
     text = default.get_secret_value() if hasattr(default, "get_secret_value") else str(default)  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(default, float):
         text = f"{default:g}"

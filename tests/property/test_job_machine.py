@@ -309,7 +309,7 @@ def test_no_order_of_events_breaks_a_job(database: TestDatabase, tenant: UUID) -
 def test_the_machine_sees_a_broken_guarantee(database: TestDatabase, tenant: UUID) -> None:
     """The negative control: without the check of the token the same machine fails."""
     with psycopg.connect(database.admin, autocommit=True) as admin:
-        for name in ("finish_job", "retry_job", "defer_job", "release_job", "wait_for_children"):
+        for name in ("end_job", "retry_job", "defer_job", "release_job", "wait_for_children"):
             row = admin.execute("select pg_get_functiondef(%s::regproc)", [name]).fetchone()
             assert row is not None
             broken = row[0].replace("and j.lease_token = p_token ", "")
