@@ -180,3 +180,13 @@ def _lock(descriptor: int, log: Path) -> None:
                     f"Another server still runs in {log.parent}: stop it or choose another folder."
                 ) from None
         waiter.wait(POLL_S)
+
+
+def how_it_ended(status: int) -> str:
+    """For a person; `status` as `Child.poll` gives it."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -25,7 +25,7 @@ from workers.embedded.errors import CannotStart
 from workers.embedded.firsttenant import first_tenant, make_first_tenant
 from workers.embedded.ports import ATTEMPTS, LOOPBACK, free_port, is_free
 from workers.embedded.postgres import Postgres
-from workers.embedded.process import KILL_S, Child
+from workers.embedded.process import KILL_S, Child, how_it_ended
 from workers.embedded.readiness import await_all
 from workers.embedded.rehearsal.granting import grant
 from workers.embedded.valkey import Valkey
@@ -232,7 +232,9 @@ class Stack:
             if deaths.again_at is None and own.child is not None and (status := own.child.poll()) is not None:
                 wait = deaths.another()
                 freed = self._free_claims(own.child.pid)
-                news.append(f"{name} (process {own.child.pid}) {_ended(status)}{freed}; it starts again in {wait:g} s")
+                news.append(
+                    f"{name} (process {own.child.pid}) {how_it_ended(status)}{freed}; it starts again in {wait:g} s"
+                )
             elif deaths.again_at is not None and monotonic() >= deaths.again_at:
                 own.launch()
                 news.append(f"{name} runs again (process {self.pid(name)})")
@@ -371,12 +373,3 @@ def _reap(db: Database, dead: Callable[[Row], bool]) -> int:
 
 def _port(usual: int) -> int:
     return usual if is_free(usual) else free_port()
-
-
-def _ended(status: int) -> str:
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
