@@ -12,6 +12,7 @@ import pytest
 
 from core.clock import now, rfc3339
 from core.ids import uuid7
+from core.store.database import POOL_SECONDS
 from tests.contract.server import ALL, Api, running
 from workers.queues import QUEUES
 
@@ -288,7 +289,7 @@ def test_500_bad_keys_at_once_do_not_hold_up_a_good_one(api: Api, tenant: UUID) 
 
     statuses, seconds = asyncio.run(run())
     assert set(statuses) == {200}
-    assert max(seconds) < 5
+    assert max(seconds) < POOL_SECONDS, "what waits for a connection waits so long"  # the flood's own client takes half
     assert api.database.app.waiting() == 0
 
 
