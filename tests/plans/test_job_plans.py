@@ -184,7 +184,7 @@ STATEMENTS: dict[str, tuple[str, str, int, int]] = {
         3_000, TENANTS,
     ),
     "sweep_jobs": ("relay", "select * from sweep_jobs(200, 3, '30 d')", 1_500, DUE),
-    "backlog": ("exporter", "select * from backlog", 20_000, 12),  # 8,000 unfinished jobs, one by one at worst
+    "backlog": ("exporter", "select * from backlog", 20_000, 10),  # 8,000 unfinished jobs, one by one at worst
 }  # fmt: skip
 
 
