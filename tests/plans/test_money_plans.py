@@ -32,7 +32,8 @@ select t.tenant_id, gen_random_uuid(), 'jev', t.tenant_id, j.job_id, 'judge', 'r
   cross join lateral (select case when i %% 10 = 0 then gen_random_uuid() else t.tenant_id end as job_id) j
 """
 RESERVE = """select * from budget_reserve(%(owner)s, 'jev', {part}, array[gen_random_uuid()], array[%(tenant)s]::uuid[],
-  array[%(tenant)s]::uuid[], array[{job}]::uuid[], array['judge'], array['read'], array[10], array[3])"""
+  array[%(tenant)s]::uuid[], array[{job}]::uuid[], array['judge'], array['read'], array[10], array[3],
+  array[180.0]::float8[])"""
 FINISH = """select * from budget_finish('jev', false, array[%(entry)s]::uuid[], array[%(tenant)s]::uuid[], array['settled'],
   array['ok'], array[3], array[1], array[1])"""
 
