@@ -10,8 +10,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """While entered: the first signal raises KeyboardInterrupt, all others are let pass, so that the end is not disturbed.
 
-    With `gentle` set, no signal raises: look at `asked`. Call `check` between steps: what a handler raises is lost when it
-    runs inside a hook of fork, and a child is forked for each process of the stack.
+    With `gentle` set, no signal raises: look at `asked`. Nor does one that comes while the main thread logs, as it does in
+    a hook of each fork: the exception would be lost there, and a lock of `logging` be kept from all threads for ever. So call
+    `check` between steps.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,15 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del number
         first, self.asked = not self.asked, True
-        if first and not self.gentle:
+        if first and not self.gentle and not _in_logging(frame):
             raise KeyboardInterrupt
+
+
+def _in_logging(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "logging":
+            return True
+        frame = frame.f_back
+    return False

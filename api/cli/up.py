@@ -43,6 +43,7 @@ def up(
         try:
             console.print(f"Starting Muniment in {stack.data.path} …")
             stack.start()
+            interrupts.check()
             interrupts.gentle = True
             _show(stack, port)
             _stream(stack, console, interrupts)
