@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, dict_row
@@ -18,7 +17,7 @@ from psycopg.rows import DictRow, dict_row
 from core.ids import uuid7
 from core.jobs.service import NEWEST
 from core.store.queries import queries
-from tests.conftest import PASSWORDS, TEMPLATE
+from tests.plans.costs import own_database
 from workers.embedded.postgres import Postgres
 
 SUCCEEDED = 60_000
@@ -85,15 +84,11 @@ def prepared(name: str) -> tuple[str, list[str]]:
 @pytest.fixture(scope="module", params=["force_custom_plan", "force_generic_plan"])
 def world(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[World]:
     """Planned for the values at hand, as a statement's first runs are, and for any values, as later ones may be."""
-    name = f"listing_{uuid7().hex}"
-    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as admin:
-        admin.execute(f"create database {name} template {TEMPLATE} owner muniment_owner".encode())
+    with own_database(postgres) as address:
 
-    def connect(role: str) -> Connection[Any]:
-        address = postgres.dsn(f"muniment_{role}", PASSWORDS[role], name)
-        return Connection[DictRow].connect(address, autocommit=True, row_factory=dict_row)
+        def connect(role: str) -> Connection[Any]:
+            return Connection[DictRow].connect(address(role), autocommit=True, row_factory=dict_row)
 
-    try:
         with connect("owner") as owner, connect("app") as app:
             made = World(owner, app, uuid7(), uuid7(), uuid7(), uuid7())
             owner.execute("insert into tenants (tenant_id, name) values (%s, 'tenant')", [made.tenant])
@@ -110,9 +105,6 @@ def world(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[World]
                 made.fill("succeeded" if age == 4_000 else "queued", SUCCEEDED if age == 4_000 else QUEUED, age - 100)
             owner.execute("vacuum analyze jobs")
             yield made
-    finally:
-        with psycopg.connect(postgres.superuser_dsn, autocommit=True) as admin:
-            admin.execute(f"drop database {name} with (force)".encode())
 
 
 RARE = 400
