@@ -1,11 +1,12 @@
 """`python -m tests.bench.paying`: one process of tests.bench.ledger. Settings come from the environment.
 
 `calls TENANT ENDPOINT THREADS`: asks the provider, as fast as it answers, until SIGTERM; then it stops in order.
-`pairs TENANT SECONDS THREADS RATE`: reserves and settles without a call, RATE times a second (0: flat out); prints how long
-each pair took, as JSON. It prints `ready`, and begins at a line on standard input.
+`pairs TENANT SECONDS THREADS RATE`: reserves and settles without a call, RATE times a second at random moments (0: flat out);
+prints how long each pair took, as JSON. It prints `ready`, and begins at a line on standard input.
 """
 
 import json
+import os
 import random
 import signal
 import sys
@@ -71,14 +72,17 @@ def pairs(tenant: UUID, seconds: float, threads: int, rate: float) -> None:
         end = monotonic() + seconds
 
         def work(n: int) -> None:
-            due = monotonic() + n / max(rate, 1)
+            dice = random.Random(os.getpid() * 100 + n)
+            # Calls come when they come: processes that kept step would meet at the account's row each time, or never.
+            gap = dice.expovariate if rate else lambda _: 0.0
+            due = monotonic() + gap(rate / threads)
             while (moment := monotonic()) < end:
                 if rate and moment < due:
                     time.sleep(due - moment)
                 began = time.perf_counter()
                 money.ledger.settle(money.ledger.reserve("jev", PAIR, spender), PAIR.input, 100, 0)
                 took.append(time.perf_counter() - began)
-                due = max(due + threads / max(rate, 1), monotonic() - 0.1)
+                due = max(due + gap(rate / threads), monotonic() - 0.1)
 
         _run(work, threads)
     print(json.dumps(took), flush=True)

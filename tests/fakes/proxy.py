@@ -29,6 +29,7 @@ class Proxy:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
         self._links: dict[int, _Link] = {}
+        self._cut: list[_Link] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="proxy")
@@ -43,7 +44,7 @@ class Proxy:
         self._stopping.set()
         self._thread.join()
         self._listener.close()
-        for link in self._links.values():
+        for link in (*self._links.values(), *self._cut):
             link.close()
 
     def freeze(self) -> int:
@@ -56,7 +57,11 @@ class Proxy:
     def cut(self, client_port: int) -> None:
         """Ends the connection of the client with this port."""
         with self._lock:
-            self._links.pop(client_port).close()
+            link = self._links.pop(client_port)
+            self._cut.append(link)
+            # Not closed: the thread may be about to wait for it, and another socket may be given its number.
+            for side in (link.client, link.server):
+                side.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
