@@ -826,8 +826,7 @@ begin
   ended := found;
   if not ended then return; end if;
   if p_result is not null then
-    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
-    on conflict (tenant_id, job_id) do update set result = excluded.result;
+    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result);
   end if;
   if v_parent is not null then woken := child_ended(p_tenant, v_parent); end if;
 end
@@ -858,15 +857,23 @@ declare
   v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
   v_durable constant text := current_setting('synchronous_commit');
   v_more constant boolean := more_ready(p_tenant, p_queue);
-  v_end record;
+  v_parent uuid;
   v_set text;
 begin
   for i in 1 .. cardinality(p_jobs) loop
-    v_end := end_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
-    if v_end.ended then
-      ended := p_jobs[i]; more := v_more; woken := v_end.woken;
-      return next;
+    update jobs j
+       set state = 'succeeded', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds),
+           lease_token = null, error = null, reason = null
+     where j.tenant_id = p_tenant and j.job_id = p_jobs[i] and j.lease_token = p_tokens[i] and j.state = 'running'
+    returning j.parent_id into v_parent;
+    continue when not found;
+    if p_results[i] is not null then
+      insert into job_results (tenant_id, job_id, result) values (p_tenant, p_jobs[i], p_results[i]);
     end if;
+    ended := p_jobs[i];
+    more := v_more;
+    woken := case when v_parent is not null then child_ended(p_tenant, v_parent) end;
+    return next;
   end loop;
   if not v_more or p_limit = 0 then return; end if;
   return query

@@ -33,8 +33,7 @@ begin
   ended := found;
   if not ended then return; end if;
   if p_result is not null then
-    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result)
-    on conflict (tenant_id, job_id) do update set result = excluded.result;
+    insert into job_results (tenant_id, job_id, result) values (p_tenant, p_job, p_result);
   end if;
   if v_parent is not null then woken := child_ended(p_tenant, v_parent); end if;
 end
@@ -84,7 +83,8 @@ $$;
 
 -- Ends jobs of one tenant that only have results and, in the same round trip and commit, claims up to p_limit more of its
 -- ready jobs of the kind: one claim and one end a job, at half the cost. Rows with `ended` say what has ended, and whether
--- more was ready; the others are claims (as claim_more).
+-- more was ready; the others are claims (as claim_more). The statements of end_job are written out here: every job passes
+-- through, and the call would cost it a tenth of all that Postgres does for it.
 create or replace function finish_and_claim(p_tenant uuid, p_jobs uuid[], p_tokens uuid[], p_results text[], p_queue text,
                                             p_kind text, p_owner text, p_lease interval, p_limit integer)
 returns table (ended uuid, more boolean, woken text, tenant_id uuid, job_id uuid, store_id uuid, kind text, queue text,
@@ -95,15 +95,23 @@ declare
   v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
   v_durable constant text := current_setting('synchronous_commit');
   v_more constant boolean := more_ready(p_tenant, p_queue);
-  v_end record;
+  v_parent uuid;
   v_set text;
 begin
   for i in 1 .. cardinality(p_jobs) loop
-    v_end := end_job(p_tenant, p_jobs[i], p_tokens[i], 'succeeded', p_results[i], null, null);
-    if v_end.ended then
-      ended := p_jobs[i]; more := v_more; woken := v_end.woken;
-      return next;
+    update jobs j
+       set state = 'succeeded', finished_at = now(), due_at = now() + make_interval(secs => j.keep_seconds),
+           lease_token = null, error = null, reason = null
+     where j.tenant_id = p_tenant and j.job_id = p_jobs[i] and j.lease_token = p_tokens[i] and j.state = 'running'
+    returning j.parent_id into v_parent;
+    continue when not found;
+    if p_results[i] is not null then
+      insert into job_results (tenant_id, job_id, result) values (p_tenant, p_jobs[i], p_results[i]);
     end if;
+    ended := p_jobs[i];
+    more := v_more;
+    woken := case when v_parent is not null then child_ended(p_tenant, v_parent) end;
+    return next;
   end loop;
   if not v_more or p_limit = 0 then return; end if;
   return query
