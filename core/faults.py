@@ -16,7 +16,7 @@ from core.settings import SettingsError
 
 POINTS = frozenset(
     {
-        "submit.before", "submit.committed", "submit.sent", "submit.group", "submit.wake",
+        "submit.before", "submit.committed", "submit.sent", "submit.group", "submit.wake", "submit.disk",
         "claim.before", "claim.after", "work.before", "work.after",
         "commit.begin", "commit.effects", "commit.before", "commit.after", "commit.fence",
         "writes.locked", "writes.checked", "writes.inserted", "writes.finished",

@@ -1,6 +1,11 @@
 -- name: accept_jobs(requests, payloads, resend)
 select * from accept_jobs(:requests::jsonb, :payloads::text[], make_interval(secs => :resend));
 
+-- name: accept_jobs_soon(requests, payloads, resend)
+-- The same, seen by all at once and on disk only after `wait_for_disk`. The setting is read when the transaction ends.
+select a.*, set_config('synchronous_commit', 'off', true) as commits
+  from accept_jobs(:requests::jsonb, :payloads::text[], make_interval(secs => :resend)) a;
+
 -- name: unsend_jobs(tenants, jobs)
 select unsend_jobs(:tenants::uuid[], :jobs::uuid[]);
 

@@ -117,7 +117,7 @@ def test_h1_the_accepting_process_dies_between_commit_and_wake_up(
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", ["submit.before", "submit.wake", "submit.sent"])
+@pytest.mark.parametrize("point", ["submit.before", "submit.wake", "submit.sent", "submit.disk"])
 def test_h1_the_accepting_process_dies_elsewhere(
     database: TestDatabase, redis_url: str, tenant: UUID, point: str
 ) -> None:

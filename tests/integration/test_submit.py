@@ -79,7 +79,7 @@ def test_one_bad_row_fails_alone(database: TestDatabase, redis_url: str, tenant:
         assert len(Jobs(database, tenant).rows()) == 4
 
 
-@pytest.mark.parametrize("point", ["submit.before", "submit.committed", "submit.wake", "submit.sent"])
+@pytest.mark.parametrize("point", ["submit.before", "submit.committed", "submit.wake", "submit.sent", "submit.disk"])
 def test_a_failure_at_any_step_ends_neither_thread(
     database: TestDatabase, redis_url: str, tenant: UUID, point: str
 ) -> None:
@@ -90,7 +90,7 @@ def test_a_failure_at_any_step_ends_neither_thread(
         faults = Once(point)
         with submitter(parts, faults=faults) as one:
             first = one.accept(parts.request())
-            assert isinstance(first.exception(10), Unavailable) == (point == "submit.before")
+            assert isinstance(first.exception(10), Unavailable) == (point in ("submit.before", "submit.disk"))
             assert faults.met.wait(10)
             second = one.accept(parts.request()).result(10)
             jobs = Jobs(database, tenant)
