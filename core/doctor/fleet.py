@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from core.clock import monotonic, now
+from core.doctor import keys
 from core.doctor.model import OK, SKIPPED, UNKNOWN, WRONG, Finding, StuckJob
 from core.errors import Unavailable
 from core.jobs.backlog import QueueBacklog, backlog
@@ -20,7 +21,7 @@ UNSENT_SECONDS = 30.0
 WAIT_SECONDS = {"read": 15.0, "write": 60.0}
 LONG_WAIT_SECONDS = 600.0
 LISTED = 10
-NAMES = ("workers", "relay", "clocks", "backlog", "jobs")
+NAMES = ("workers", "relay", "clocks", "backlog", "jobs", keys.NAME)
 
 
 def check_workers(
@@ -184,6 +185,7 @@ def examine(
             processes = tx.rows("processes")
             leader = tx.row("leader", name="relay")
             queues = backlog(tx, settings.inflight_interactive, settings.inflight_bulk)
+            wanted = keys.profiles(tx, settings)
         stuck = stuck_jobs(db)
     except Unavailable as error:
         return skipped(f"could not be asked: {error.detail}"), []
@@ -192,6 +194,7 @@ def examine(
         check_relay(leader),
         check_clocks(processes, offset, {} if redis_ahead is None else {"Redis": offset + redis_ahead}),
         check_stuck(stuck),
+        keys.check_keys(wanted, [row for row in processes if row["silent_seconds"] <= _patience(row, settings)]),
     ]
     explained = any(finding.status == WRONG for finding in findings)
     return [*findings, check_backlog(queues, explained)], stuck
