@@ -340,6 +340,20 @@ def test_profiles_of_the_file_are_looked_at_too(site: Site, tmp_path: Path) -> N
     assert causes(site.examine(models=file)) == []
 
 
+def test_a_cap_that_is_used_up_is_named_while_jobs_wait_for_it(site: Site, tenant: UUID) -> None:
+    admin = site.database.admin
+    execute(admin, "update budget_accounts set spent = 8900000000, reserved = 50000000 where provider = 'jev'")
+    assert causes(site.examine()) == []
+    insert_jobs(admin, tenant, "extract.bulk", 2, state="deferred", run_at=ago(-60), reason="budget")
+    report = site.examine()
+    assert causes(report) == ["budget-spent"]
+    assert "2 jobs wait for money; jev: 8.9 of 10 USD spent, 0.05 reserved" in told(report, "money")
+    execute(admin, "update budget_accounts set cap = 20000000000 where provider = 'jev'")
+    report = site.examine()
+    assert causes(report) == []
+    assert "no provider's is used up" in told(report, "money")
+
+
 def tenant_of(site: Site) -> UUID:
     with site.database.relay.system() as tx:
         return create_tenant(tx, "of-the-test").id
@@ -365,6 +379,11 @@ def test_a_role_that_sees_too_little_is_no_false_ok(site: Site) -> None:
     report = site.examine(database_url=site.database.dsn("app"))
     assert told(report, "backlog").startswith("skipped: the role muniment_app sees one tenant")
     assert "could not be made" in report.conclusion
+
+
+def test_the_relays_role_is_enough(site: Site) -> None:
+    report = site.examine(database_url=site.database.dsn("relay"))
+    assert {entry.status for entry in report.findings} == {"ok"}, report.as_json()
 
 
 def test_stuck_jobs_are_listed(site: Site) -> None:
