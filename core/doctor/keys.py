@@ -47,8 +47,11 @@ def check_keys(wanted: Sequence[Keyed] | SettingsError, alive: Sequence[Row]) ->
         )  # fmt: skip
     if asked < len(wanted):
         return Finding(NAME, SKIPPED, "no live worker says which keys it has")
-    many = f"{len(wanted)} granted profiles that need a key have it" if wanted else "no granted profile needs a key"
-    return Finding(NAME, OK, f"{many}{' at every worker that asks them' if wanted else ''}")
+    if not wanted:
+        return Finding(NAME, OK, "no granted profile needs a key")
+    return Finding(
+        NAME, OK, f"every worker has the keys of the profiles that it asks (profiles with a key: {len(wanted)})"
+    )
 
 
 def _stages(row: Row) -> set[str]:

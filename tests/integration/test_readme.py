@@ -67,7 +67,7 @@ def test_models_then_money(stack: Stack) -> None:
     listed = next(text for line, text in told.items() if "models list" in line)
     assert {line.split()[0] for line in listed.splitlines()} >= {"judge", "writer", "rehearsal-judge"}
     assert acme in listed
-    assert "granted profiles that need a key have it" in next(text for line, text in told.items() if "doctor" in line)
+    assert "every worker has the keys" in next(text for line, text in told.items() if "doctor" in line)
     until(lambda: "embedding" in run(stack, ".venv/bin/muniment usage"), 15)
     told = {line: run(stack, line) for line in commands("Money")}
     assert len(told) == 5
