@@ -140,9 +140,13 @@ class Settings(BaseSettings):
         key = os.environ.get(name, "")
         if not key:
             raise SettingsError(f"the environment variable {name} is not set, and a model profile names it")
-        if not key.isascii() or not key.isprintable() or key != key.strip():
+        if not _is_key(key):
             raise SettingsError(f"the environment variable {name} holds what no key can hold")
         return key
+
+    def keys_held(self) -> list[str]:
+        """The names of the listed variables that hold a key here."""
+        return sorted(name for name in self.key_envs if _is_key(os.environ.get(name, "")))
 
     def of_models(self) -> dict[str, str]:
         """What the environment says of models and money, for the processes of `muniment up`."""
@@ -158,6 +162,10 @@ class Settings(BaseSettings):
     def direct_url(self) -> str:
         """The database past the pooler; the same as DATABASE_URL unless set."""
         return self.database_direct_url.get_secret_value() or self.secret("database_url")
+
+
+def _is_key(text: str) -> bool:
+    return bool(text) and text.isascii() and text.isprintable() and text == text.strip()
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:

@@ -1702,7 +1702,8 @@ CREATE TABLE public.processes (
     started_at timestamp with time zone DEFAULT now() NOT NULL,
     seen_at timestamp with time zone DEFAULT now() NOT NULL,
     clock_skew_ms integer DEFAULT 0 NOT NULL,
-    jobs_done bigint DEFAULT 0 NOT NULL
+    jobs_done bigint DEFAULT 0 NOT NULL,
+    key_envs text[]
 );
 
 CREATE VIEW public.process_counts AS

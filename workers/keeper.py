@@ -177,6 +177,7 @@ class Keeper:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 queues=self._queues,
+                keys=self._settings.keys_held(),
                 jobs_done=self._done(),
                 clock=now(),
             )

@@ -134,6 +134,7 @@ class Relay:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 queues=[],
+                keys=None,
                 jobs_done=0,
                 clock=now(),
             )
@@ -230,6 +231,7 @@ class Relay:
             tx.run("prune_idempotency_keys", hours=self._settings.keep_idempotency_hours, limit=PRUNE)
             tx.run("prune_uploads", hours=self._settings.keep_upload_hours, limit=PRUNE_UPLOADS)
             tx.run("prune_processes")
+            tx.run("prune_breakers")
             waits = {
                 row["queue"]: row["seconds"] or 0.0
                 for row in tx.rows(

@@ -2,7 +2,7 @@
 
 import httpx
 
-from api.cli.operating import operator_settings
+from api.cli.operating import of_stack, operator_settings
 from core.doctor import fleet, postgres
 from core.doctor.model import OK, SKIPPED, UNKNOWN, WRONG, Finding, Report, StuckJob
 from core.settings import Settings, load
@@ -65,7 +65,10 @@ def settings_of_site() -> Settings:
     if running is None or settings.database_url.get_secret_value() != running.database_url:
         return settings
     key = settings.api_key.get_secret_value() or read_key(DataDir(settings.data_dir).key_file) or ""
-    return load(database_url=running.database_url, redis_url=running.redis_url, url=running.url, api_key=key)
+    return load(
+        database_url=running.database_url, redis_url=running.redis_url, url=running.url, api_key=key,
+        **of_stack(settings, running),
+    )  # fmt: skip
 
 
 def _postgres(db: Database, settings: Settings) -> list[Finding]:

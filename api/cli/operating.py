@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from core.errors import NotFound
@@ -9,7 +10,7 @@ from core.settings import Settings, load
 from core.store.database import Database, Tx
 from core.store.probe import reach
 from core.tenants.tenants import Tenant, get_tenant, list_tenants
-from workers.embedded.datadir import DataDir
+from workers.embedded.datadir import DataDir, Running
 
 PAGE = 1_000
 
@@ -18,8 +19,13 @@ def operator_settings() -> Settings:
     """The settings, with the addresses of the running local stack where none are set."""
     settings = load()
     if not settings.database_url.get_secret_value() and (running := DataDir(settings.data_dir).running()):
-        return load(database_url=running.database_url, redis_url=running.redis_url)
+        return load(database_url=running.database_url, redis_url=running.redis_url, **of_stack(settings, running))
     return settings
+
+
+def of_stack(settings: Settings, running: Running) -> dict[str, Any]:
+    """What the stack was told of models and this command was not."""
+    return {name: value for name, value in running.models.items() if name not in settings.model_fields_set}
 
 
 @contextmanager

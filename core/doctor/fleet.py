@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from core.budget import caps
 from core.clock import monotonic, now
+from core.doctor import keys, money
 from core.doctor.model import OK, SKIPPED, UNKNOWN, WRONG, Finding, StuckJob
 from core.errors import Unavailable
-from core.jobs.backlog import QueueBacklog, backlog
+from core.jobs.backlog import QueueBacklog, backlog, deferred_reasons
 from core.settings import Settings
 from core.store.database import Database, Row
 from core.store.probe import asking
@@ -20,7 +22,7 @@ UNSENT_SECONDS = 30.0
 WAIT_SECONDS = {"read": 15.0, "write": 60.0}
 LONG_WAIT_SECONDS = 600.0
 LISTED = 10
-NAMES = ("workers", "relay", "clocks", "backlog", "jobs")
+NAMES = ("workers", "relay", "clocks", "backlog", "jobs", keys.NAME, money.NAME)
 
 
 def check_workers(
@@ -184,6 +186,8 @@ def examine(
             processes = tx.rows("processes")
             leader = tx.row("leader", name="relay")
             queues = backlog(tx, settings.inflight_interactive, settings.inflight_bulk)
+            wanted = keys.profiles(tx, settings)
+            accounts, waiting = caps.accounts(tx), deferred_reasons(tx)
         stuck = stuck_jobs(db)
     except Unavailable as error:
         return skipped(f"could not be asked: {error.detail}"), []
@@ -192,6 +196,8 @@ def examine(
         check_relay(leader),
         check_clocks(processes, offset, {} if redis_ahead is None else {"Redis": offset + redis_ahead}),
         check_stuck(stuck),
+        keys.check_keys(wanted, [row for row in processes if row["silent_seconds"] <= _patience(row, settings)]),
+        money.check_money(accounts, waiting),
     ]
     explained = any(finding.status == WRONG for finding in findings)
     return [*findings, check_backlog(queues, explained)], stuck

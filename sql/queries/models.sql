@@ -45,6 +45,12 @@ insert into model_grants (tenant_id, name)
 select t.tenant_id, :profile from tenants t where t.tenant_id = any (:tenants::uuid[])
 on conflict (tenant_id, name) do nothing;
 
+-- name: add_grant(tenant, profile)!
+insert into model_grants (tenant_id, name) values (:tenant, :profile) on conflict (tenant_id, name) do nothing;
+
+-- name: remove_grant(tenant, profile)!
+delete from model_grants where tenant_id = :tenant and name = :profile;
+
 -- name: unknown_tenants(tenants)
 select w.tenant_id from unnest(:tenants::uuid[]) as w (tenant_id)
  where not exists (select from tenants t where t.tenant_id = w.tenant_id);

@@ -51,9 +51,9 @@ delete from uploads u where u.ctid = any (array(
 returning u.tenant_id, u.import_id)
 delete from import_ids k using gone g where k.tenant_id = g.tenant_id and k.import_id = g.import_id;
 
--- name: report_process(process, role, host, pid, queues, jobs_done, clock)!
-insert into processes as p (process_id, role, host, pid, queues, jobs_done, clock_skew_ms)
-values (:process, :role, :host, :pid, :queues::text[], :jobs_done,
+-- name: report_process(process, role, host, pid, queues, keys, jobs_done, clock)!
+insert into processes as p (process_id, role, host, pid, queues, key_envs, jobs_done, clock_skew_ms)
+values (:process, :role, :host, :pid, :queues::text[], :keys::text[], :jobs_done,
         (extract(epoch from :clock::timestamptz - now()) * 1000)::integer)
 on conflict (process_id) do update
    set seen_at = now(), jobs_done = excluded.jobs_done, clock_skew_ms = excluded.clock_skew_ms;
@@ -68,8 +68,12 @@ select reap_process(:process::uuid) as claims;
 -- name: prune_processes()!
 delete from processes where seen_at < now() - interval '1 hour';
 
+-- name: prune_breakers()!
+-- While calls come, one of them tries every 20 s: nobody calls this endpoint any more, so nobody would ever close its circuit.
+delete from breakers where open_until < now() - interval '1 hour';
+
 -- name: processes()
-select process_id, role, host, pid, queues, started_at, seen_at, jobs_done, clock_skew_ms,
+select process_id, role, host, pid, queues, key_envs, started_at, seen_at, jobs_done, clock_skew_ms,
        extract(epoch from now() - seen_at)::float8 as silent_seconds
   from processes order by role, started_at;
 

@@ -145,9 +145,9 @@ class Jobs:
             "retry_job", job=claim.job_id, token=claim.lease_token, error='{"title": "failed"}', delay=delay
         )  # fmt: skip
 
-    def defer(self, claim: Claim, seconds: float = 60.0) -> bool:
+    def defer(self, claim: Claim, seconds: float = 60.0, reason: str = "money") -> bool:
         run_at = now() + timedelta(seconds=seconds)
-        return self._value("defer_job", job=claim.job_id, token=claim.lease_token, reason="money", run_at=run_at)
+        return self._value("defer_job", job=claim.job_id, token=claim.lease_token, reason=reason, run_at=run_at)
 
     def release(self, claim: Claim) -> bool:
         return self._value("release_job", job=claim.job_id, token=claim.lease_token)

@@ -5,15 +5,22 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
 from api.metrics import Metrics
+from core.budget.caps import Total
+from core.budget.model import Spender
 from core.jobs.backlog import QueueBacklog
+from core.models.attempt import SETTLE_SECONDS, START_SECONDS
+from core.models.profiles import LARGEST_TIMEOUT
+from core.settings import Settings
 from workers.exporter import BacklogCollector, Snapshot
 from workers.metrics import WorkerMetrics
+from workers.model_metrics import OUTCOMES, ModelMetrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
@@ -31,8 +38,11 @@ def known_series() -> dict[str, set[str]]:
     """Every series name that our processes may show, with its labels."""
     registry = CollectorRegistry()
     WorkerMetrics(registry)
+    models = ModelMetrics(registry)
+    models.watch(list)
+    models.attempt("jev", Spender(UUID(int=1), None, None, "judge", "read"), "ok", 1.0)
     empty = QueueBacklog("write.bulk", 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    collector = BacklogCollector(lambda: Snapshot([empty], [], 0, 0, 0))
+    collector = BacklogCollector(lambda: Snapshot([empty], [], 0, 0, 0, [Total("jev", "USD", 10, 0, 0, 0.0)]))
     found: dict[str, set[str]] = {}
     for family in (*registry.collect(), *Metrics().registry.collect(), *collector.collect()):
         for sample in family.samples:
@@ -82,6 +92,22 @@ def test_every_label_in_a_rule_exists() -> None:
     for rule in rules():
         for name, matchers in re.findall(r"(muniment_[a-z_]+)\{([^}]*)\}", rule["expr"]):
             assert set(re.findall(r"(\w+)\s*=", matchers)) <= known[name], rule["alert"]
+
+
+def test_outcomes_that_rules_name_exist() -> None:
+    named = {
+        outcome
+        for rule in rules()
+        for matched in re.findall(r'muniment_model_attempts_total\{[^}]*outcome!?[=~]+"([^"]*)"', rule["expr"])
+        for outcome in matched.split("|")
+    }
+    assert {"ok", "budget-spent"} <= named <= OUTCOMES
+
+
+def test_a_reservation_leaks_when_it_is_older_than_any_call_can_be() -> None:
+    (rule,) = [rule for rule in rules() if rule["alert"] == "ReservationsLeaking"]
+    oldest = LARGEST_TIMEOUT + START_SECONDS + SETTLE_SECONDS + Settings().lease_seconds
+    assert float(rule["expr"].rpartition(">")[2]) == oldest
 
 
 def test_every_alert_has_a_runbook_and_a_test() -> None:

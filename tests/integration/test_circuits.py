@@ -48,6 +48,24 @@ def test_failures_of_all_processes_add_up(processes: tuple[Circuits, Circuits]) 
     first.check("deepseek")
 
 
+def test_an_endpoint_that_nobody_calls_any_more_is_forgotten(
+    database: TestDatabase, processes: tuple[Circuits, Circuits]
+) -> None:
+    """Only a call closes a circuit: one whose profile is gone would stay open, and its alert with it, for ever."""
+    first, second = processes
+    for _ in range(10):
+        first.failed(NAME)
+    second.refresh()
+    assert second.open() == [NAME]
+    for seconds, still in ((3500.0, [NAME]), (200.0, [])):
+        later(database, seconds)
+        with database.relay.direct() as tx:
+            tx.run("prune_breakers")
+        second.refresh()
+        assert second.open() == still
+    assert not second.admit(NAME)
+
+
 def test_an_answer_anywhere_starts_the_count_again(processes: tuple[Circuits, Circuits]) -> None:
     first, second = processes
     for _ in range(9):

@@ -3,8 +3,9 @@
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from api.cli.doctor import doctor
 from api.cli.examining import examine
 from core.doctor.model import Report
 from core.ids import uuid7
+from core.models.granting import put_profile
 from core.settings import Settings, load
 from core.store.migrate import bootstrap, migrate
 from core.tenants.tenants import create_tenant
@@ -30,6 +32,7 @@ from tests.rows import ago, execute, insert_jobs
 from tests.services import short_folder
 from workers.queues import GROUPS
 
+CANARY = "canary-71be5d3c"
 HEALTHY = 3600  # seconds a test's processes and leases stay fresh
 
 
@@ -69,12 +72,14 @@ def site(database: TestDatabase, redis_url: str) -> Iterator[Site]:
         yield Site(database, api.url, api.key(api.tenant()), redis_url)
 
 
-def report(database: TestDatabase, role: str, queues: list[str], skew_ms: int = 0) -> None:
+def report(
+    database: TestDatabase, role: str, queues: list[str], skew_ms: int = 0, keys: Sequence[str] | None = None
+) -> None:
     execute(
         database.admin,
-        """insert into processes (process_id, role, host, pid, queues, clock_skew_ms, seen_at)
-           values (%s, %s, 'here', 1, %s, %s, now() + make_interval(secs => %s))""",
-        uuid7(), role, queues, skew_ms, HEALTHY,
+        """insert into processes (process_id, role, host, pid, queues, clock_skew_ms, key_envs, seen_at)
+           values (%s, %s, 'here', 1, %s, %s, %s, now() + make_interval(secs => %s))""",
+        uuid7(), role, queues, skew_ms, None if keys is None else list(keys), HEALTHY,
     )  # fmt: skip
 
 
@@ -275,6 +280,87 @@ def test_no_relay(site: Site) -> None:
     assert causes(report) == ["no-relay"]
 
 
+def grant(site: Site, name: str, definition: dict[str, Any], *tenants: UUID) -> None:
+    with site.database.relay.system() as tx:
+        put_profile(tx, name, definition, [str(one) for one in tenants], filed=(), key_envs={definition["keyEnv"]})
+
+
+def test_a_key_that_workers_lack_is_named_until_they_have_it(
+    site: Site, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the workers' own reports: the doctor's environment has all keys, and that tells nothing."""
+    judge = {"kind": "jev", "model": "jev-1.13.0", "keyEnv": "JEV_KEY"}
+    grant(site, "judge", judge, tenant)
+    grant(site, "nobodys", {**judge, "keyEnv": "OTHER_KEY"})
+    grant(site, "vectors", {"kind": "openai", "url": "https://x.example", "model": "m", "keyEnv": "VECTOR_KEY"}, tenant)
+    assert told(site.examine(), "model-keys").startswith("skipped: no live worker says")
+    monkeypatch.setenv("VECTOR_KEY", CANARY)
+    monkeypatch.setenv("JEV_KEY", "")
+    with fleet(site.database, site.redis_url, tenant, model_key_envs="JEV_KEY,OTHER_KEY,VECTOR_KEY") as parts:
+        without = parts.process("worker", "model")
+        fast = parts.process("worker", "fast")
+        monkeypatch.setenv("JEV_KEY", CANARY)
+        reported = "select key_envs from processes where pid = %s"
+        for process in (without, fast):
+            assert until(lambda pid=process.child.pid: execute(site.database.admin, reported, pid)) == [
+                (["VECTOR_KEY"],)
+            ]
+        report = site.examine()
+        assert causes(report) == ["model-key-missing"]
+        name = f"worker-model on {socket.gethostname()} (pid {without.child.pid})"
+        assert f"wrong: profile judge: JEV_KEY holds no key at {name} set the variable" in told(report, "model-keys")
+        assert CANARY not in json.dumps(report.as_json())
+        without.child.terminate()
+        without.died()
+        healed = parts.process("worker", "model")
+        until(lambda: execute(site.database.admin, reported, healed.child.pid))
+        assert causes(site.examine()) == []
+        assert "every worker has the keys of the profiles that it asks (profiles with a key: 2)" in told(
+            site.examine(), "model-keys"
+        )
+
+
+def test_only_workers_that_ask_a_profile_need_its_key(site: Site) -> None:
+    execute(site.database.admin, "update processes set key_envs = '{}'")
+    grant(site, "vectors", {"kind": "openai", "url": "https://x.example", "model": "m", "keyEnv": "K"}, tenant_of(site))
+    text = told(site.examine(), "model-keys")
+    assert [group for group in GROUPS if f"worker-{group} on" in text] == ["fast", "model", "bulk"]
+    execute(site.database.admin, "update processes set key_envs = '{K}' where role <> 'worker-background'")
+    assert causes(site.examine()) == []
+
+
+def test_profiles_of_the_file_are_looked_at_too(site: Site, tmp_path: Path) -> None:
+    execute(site.database.admin, "update processes set key_envs = '{}'")
+    file = tmp_path / "models.json"
+    file.write_text('{"filed": {"kind": "jev", "model": "jev-1.13.0", "grants": "*"}}')
+    report = site.examine(models=file, model_key_envs="TYPESAFE_API_KEY")
+    assert causes(report) == ["model-key-missing"]
+    assert "profile filed: TYPESAFE_API_KEY holds no key at worker-background on here (pid 1)" in told(
+        report, "model-keys"
+    )
+    assert "TYPESAFE_API_KEY is not listed" in told(site.examine(models=file), "model-keys")
+    assert causes(site.examine(models=file)) == []
+
+
+def test_a_cap_that_is_used_up_is_named_while_jobs_wait_for_it(site: Site, tenant: UUID) -> None:
+    admin = site.database.admin
+    execute(admin, "update budget_accounts set spent = 8900000000, reserved = 50000000 where provider = 'jev'")
+    assert causes(site.examine()) == []
+    insert_jobs(admin, tenant, "extract.bulk", 2, state="deferred", run_at=ago(-60), reason="budget")
+    report = site.examine()
+    assert causes(report) == ["budget-spent"]
+    assert "2 jobs wait for money; jev: 8.9 of 10 USD spent, 0.05 reserved" in told(report, "money")
+    execute(admin, "update budget_accounts set cap = 20000000000 where provider = 'jev'")
+    report = site.examine()
+    assert causes(report) == []
+    assert "no provider's is used up" in told(report, "money")
+
+
+def tenant_of(site: Site) -> UUID:
+    with site.database.relay.system() as tx:
+        return create_tenant(tx, "of-the-test").id
+
+
 def test_services_that_are_away(site: Site) -> None:
     report = site.examine(redis_url="redis://127.0.0.1:1/0", database_url="postgresql://nobody@127.0.0.1:1/none")
     assert causes(report) == ["postgres-unreachable", "redis-unreachable"]
@@ -295,6 +381,11 @@ def test_a_role_that_sees_too_little_is_no_false_ok(site: Site) -> None:
     report = site.examine(database_url=site.database.dsn("app"))
     assert told(report, "backlog").startswith("skipped: the role muniment_app sees one tenant")
     assert "could not be made" in report.conclusion
+
+
+def test_the_relays_role_is_enough(site: Site) -> None:
+    report = site.examine(database_url=site.database.dsn("relay"))
+    assert {entry.status for entry in report.findings} == {"ok"}, report.as_json()
 
 
 def test_stuck_jobs_are_listed(site: Site) -> None:

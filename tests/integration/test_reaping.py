@@ -37,7 +37,7 @@ def sign_in(database: TestDatabase, tenant: UUID, pid: int) -> Worker:
     worker.jobs.owner = f"{socket.gethostname()}:{pid}:{worker.id.hex[-8:]}"
     with database.app.system() as tx:
         tx.run(
-            "report_process", process=worker.id, role="worker-fast", host=socket.gethostname(), pid=pid, queues=[],
+            "report_process", process=worker.id, role="worker-fast", host=socket.gethostname(), pid=pid, queues=[], keys=None,
             jobs_done=0, clock=now(),
         )  # fmt: skip
     return worker

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.store.database import Database
-from tests.cli import all_gone, eventually
+from tests.cli import all_gone, environment, eventually, invoke
 from tests.services import short_folder
 from workers.embedded import deaths
 from workers.embedded import stack as stacks
@@ -51,6 +51,21 @@ def test_everything_runs_under_its_name_and_a_write_can_be_read(stack: Stack) ->
 def test_the_operator_key_reaches_the_admin_routes(stack: Stack) -> None:
     tenants = ask(stack, "/admin/tenants", stack.operator_key)["items"]
     assert [tenant["name"] for tenant in tenants] == ["default"]
+
+
+def test_commands_find_what_the_stack_was_told_of_models() -> None:
+    """In another terminal than that of `up`, without its variables; what is set there holds."""
+    with short_folder() as folder:
+        given = {"model_key_envs": "JEV_KEY", "read_deadline_seconds": "40"}
+        with Stack(folder / "data", durable=False, groups=(), settings=given):
+            env = environment(data_dir=str(folder / "data"))
+            definition = json.dumps({"kind": "jev", "model": "jev-1.13.0", "keyEnv": "JEV_KEY"})
+            made = invoke("models", "set", "judge", stdin=definition, env=env)
+            assert made.returncode == 0, made.stderr
+            env["MUNIMENT_MODEL_KEY_ENVS"] = "OTHER_KEY"
+            refused = invoke("models", "set", "judge", stdin=definition, env=env)
+            assert "JEV_KEY is not listed" in refused.stderr
+        assert DataDir(folder / "data").running() is None
 
 
 def test_secrets_are_readable_by_their_owner_only(stack: Stack) -> None:

@@ -12,6 +12,7 @@ from core.clock import monotonic, now
 from core.errors import LeaseLost
 from core.faults import Faults
 from core.ids import uuid7
+from core.jobs.backlog import deferred_reasons
 from core.jobs.kinds import kinds
 from core.jobs.model import Claim, Deferred, Done
 from core.models import builtin
@@ -234,12 +235,38 @@ def test_h3_an_embedder_that_is_away_defers_the_job(
     assert outcome.reason == "embed"
     assert 0 < seconds - (outcome.run_at - now()).total_seconds() < 5
     assert world.vectors().count == 256
-    assert world.jobs.defer(claim, 0)
+    assert world.jobs.defer(claim, 0, outcome.reason)
+    with world.database.relay.system() as tx:
+        assert [(waits.reason, waits.jobs) for waits in deferred_reasons(tx)] == [
+            ("embed", 1)
+        ]  # what the exporter shows
     assert world.jobs.row(job)["attempt"] == 0
     world.jobs.run_out(job)
     world.jobs.sweep()
     assert world.run() == {"embedded": 44, "reused": 0}
     assert world.vectors().count == 300
+
+
+def test_h4_what_was_embedded_is_not_asked_for_again(world: World, server: EmbeddingServer) -> None:
+    """Twenty times the embedder refuses the rest: each text is answered once, and so would be paid once."""
+    texts = [f"text {n}" for n in range(300)]
+    world.write(*texts)
+    server.faults = ["", "", "", "", *["429"] * 20]  # after the first page is stored
+    (job,) = world.waiting()
+    for _ in range(20):
+        claim = world.jobs.claim(job)
+        assert claim is not None
+        assert isinstance(world.work(claim), Deferred)
+        assert world.jobs.defer(claim, 0)
+        world.jobs.run_out(job)
+        world.jobs.sweep()
+        assert world.vectors().count == 256
+    refused = server.asked[4:]
+    assert [len(body["input"]) for _, body in refused] == [44] * 20
+    assert world.run() == {"embedded": 44, "reused": 0}
+    assert world.jobs.row(job)["attempt"] == 1
+    answered = [text for _, body in (*server.asked[:4], *server.asked[24:]) for text in body["input"]]
+    assert sorted(answered) == sorted(f"d: {text}" for text in texts)
 
 
 @pytest.mark.parametrize("fault", ["fewer", "doubled", "nan", "garbage"])

@@ -90,3 +90,11 @@ def test_a_models_key_is_read_when_it_is_used_and_only_from_a_listed_variable(mo
         monkeypatch.setenv("JEV_KEY", wrong)
         with pytest.raises(SettingsError, match="holds what no key can hold"):
             settings.model_key("JEV_KEY")
+
+
+def test_which_keys_are_held_is_told_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("GOOD", "canary"), ("EMPTY", ""), ("WRONG", " canary"), ("UNLISTED", "canary")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NONE", raising=False)
+    assert load({"MUNIMENT_MODEL_KEY_ENVS": "WRONG,NONE,GOOD,EMPTY"}).keys_held() == ["GOOD"]
+    assert load({}).keys_held() == []

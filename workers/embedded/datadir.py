@@ -3,7 +3,8 @@
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
 
@@ -18,12 +19,14 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Where a running stack is found; `database_url` is the owner's, for the commands that speak to Postgres."""
+    """Where a running stack is found; `database_url` is the owner's, for the commands that speak to Postgres. `models`: its
+    settings of models, by field name."""
 
     pid: int
     url: str
     database_url: str
     redis_url: str
+    models: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class DataDir:

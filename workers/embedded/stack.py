@@ -35,6 +35,8 @@ DATABASE = "muniment"
 API_PORT = 8420
 EXPORTER_PORT = 9420
 REHEARSAL_PORT = 9430
+OF_MODELS = ("models", "model_key_envs")
+"""Settings that operators' commands need as the processes have them."""
 READY_S = 60.0
 STOP_S = 15.0
 FINISH_S = 5
@@ -188,7 +190,8 @@ class Stack:
             if self._with_rehearsal:
                 self._grant_rehearsal()
             url = self.url if self._with_api else ""
-            self.data.announce(Running(os.getpid(), url, self.database_url("owner"), self.redis_url))
+            models = {name: self._settings[name] for name in OF_MODELS if name in self._settings}
+            self.data.announce(Running(os.getpid(), url, self.database_url("owner"), self.redis_url, models))
         except BaseException:
             self.stop()
             raise
