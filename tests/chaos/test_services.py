@@ -43,14 +43,12 @@ class Stage:
     postgres: Postgres
     valkey: Valkey
 
-    def restart(self, server: Server, make: Callable[[int], Server]) -> Server:
+    def restart(self, server: Server, make: Callable[[int], Server]) -> None:
         """Killed; back on the same port, over the same folder."""
         port = server.port
         os.kill(server.pid, signal.SIGKILL)
         server.stop()
-        again = make(port)
-        again.start()
-        return again
+        make(port).start()
 
     def again(self, port: int) -> Postgres:
         self.postgres = Postgres(self.folder / "postgres", port=port, durable=False)
