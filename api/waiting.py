@@ -97,10 +97,9 @@ async def answer(
         accepted = await _accept(services, job)
         if accepted.outcome == "replayed":
             return await _replay(services, job.tenant_id, accepted, created_status)
-        gone = await _wait(request, future, wait)
+        ending, gone = await _wait(request, future, wait)
     finally:
         services.waiter.forget(job.job_id)
-    ending = future.result() if future.done() else None
     if ending is not None:
         return _finished(ending, created_status)
     if gone:
@@ -124,8 +123,8 @@ async def _accept(services: Services, job: JobRequest) -> Accepted:
     return accepted
 
 
-async def _wait(request: Request, answer: Answer, seconds: float) -> bool:
-    """Until the answer, the end of the time, or the client's going. True: the client has gone.
+async def _wait(request: Request, answer: Answer, seconds: float) -> tuple[Ending | None, bool]:
+    """Until the answer, the end of the time, or the client's going: how the job ended, and whether the client has gone.
 
     All three resolve `answer`, so that the request sleeps on one future: each other one is a turn of the loop more."""
     loop = asyncio.get_running_loop()
@@ -143,7 +142,7 @@ async def _wait(request: Request, answer: Answer, seconds: float) -> bool:
             timer.cancel()
         for task in gone:
             task.cancel()
-    return ending is None and any(task.done() for task in gone)
+    return ending, any(task.done() for task in gone)
 
 
 async def _disconnected(request: Request) -> None:
