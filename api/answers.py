@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from anyio import to_thread
-from redis.asyncio import Redis
 
+from api.subscription import Subscription
 from core import ids
 from core.clock import monotonic
 from core.errors import MunimentError
@@ -36,6 +36,7 @@ BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 _log = logging.getLogger(__name__)
 
 Answer = asyncio.Future[Ending | None]
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class Waiter:
         """The process is about to stop: everybody who waits gets None, and so does whoever comes later."""
         self.stopping.set()
         for wait in self._waits.values():
-            _tell(wait.answer, None)
+            resolve(wait.answer, None)
 
     def register(self, tenant_id: UUID, job_id: UUID) -> Answer:
         """Call it before the job is accepted, or its answer may come too early; then `forget`, however it ends."""
@@ -108,14 +109,14 @@ class Waiter:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     async def _listen(self, url: str) -> None:
-        connect = cast("Any", Redis).from_url
         failures = 0
         while True:
             try:
-                timeouts = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": CONNECT_SECONDS}
-                async with connect(url, **timeouts) as client, client.pubsub() as channel:
-                    await channel.subscribe(CHANNEL + self.id)
-                    await self._receive(channel)
+                subscription = await Subscription.open(url, CHANNEL + self.id, CONNECT_SECONDS, self._message)
+                try:
+                    await _watch(subscription)
+                finally:
+                    subscription.close()
             except Exception as error:  # whatever it is, the next try may work, and the poll goes on meanwhile
                 if self.listening:
                     failures = 0
@@ -128,26 +129,16 @@ class Waiter:
             await asyncio.sleep(BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS) - 1)])
             failures += 1
 
-    async def _receive(self, channel: Any) -> None:
-        pinged = False
-        while True:
-            message = cast("dict[str, Any] | None", await channel.get_message(timeout=QUIET_SECONDS))
-            if message is None:
-                if pinged:
-                    raise TimeoutError("no answer to a ping")
-                await channel.ping()
-                pinged = True
-                continue
-            pinged = False
-            if message["type"] == "message":
-                self._heard(message["data"])
-            elif message["type"] == "subscribe":
-                self.listening = True
-                if self._lost:
-                    self._lost = False
-                    _log.warning("answers: Redis is back")
-                self._tried.set()
-                self.nudge()  # what was published before is lost
+    def _message(self, kind: bytes, data: Any) -> None:
+        if kind == b"message":
+            self._heard(data)
+        elif kind == b"subscribe":
+            self.listening = True
+            if self._lost:
+                self._lost = False
+                _log.warning("answers: Redis is back")
+            self._tried.set()
+            self.nudge()  # what was published before is lost
 
     def _heard(self, data: bytes) -> None:
         try:
@@ -166,7 +157,7 @@ class Waiter:
             return
         result = message.get("result")
         ending = Ending(job_id, state, result=None if result is None else dumps(result), error=message.get("error"))
-        _tell(wait.answer, ending)
+        resolve(wait.answer, ending)
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -197,7 +188,26 @@ class Waiter:
         for ending in endings:
             wait = self._waits.get(ending.job_id)
             if wait is not None:
-                _tell(wait.answer, ending)
+                resolve(wait.answer, ending)
+
+
+async def _watch(subscription: Subscription) -> None:
+    """Until the connection is lost; raises why. A ping that brings nothing for QUIET_SECONDS is a reason too."""
+    since = subscription.heard_at
+    pinged = False
+    while True:
+        await asyncio.wait((subscription.lost,), timeout=max(since + QUIET_SECONDS - monotonic(), 0))
+        if subscription.lost.done():
+            raise subscription.lost.result()
+        if subscription.heard_at > since:
+            since = subscription.heard_at
+            pinged = False
+        elif pinged:
+            raise TimeoutError("no answer to a ping")
+        else:
+            subscription.ping()
+            since = monotonic()
+            pinged = True
 
 
 def ended(db: Database, tenant_id: UUID, job_ids: Sequence[UUID]) -> list[Ending]:
@@ -207,6 +217,7 @@ def ended(db: Database, tenant_id: UUID, job_ids: Sequence[UUID]) -> list[Ending
     return [Ending(row["job_id"], row["state"], result=row["result"], error=row["error"]) for row in rows]
 
 
-def _tell(answer: Answer, ending: Ending | None) -> None:
+def resolve(answer: "asyncio.Future[Value]", value: Value) -> None:
+    """Unless somebody was first, or nobody waits any more."""
     if not answer.done():
-        answer.set_result(ending)
+        answer.set_result(value)

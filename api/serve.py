@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import socket
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
 from api.problems import problem_response
+from api.protocol import HttpProtocol
 from api.services import Services
 from core.errors import NotFound
 from core.settings import Settings, SettingsError
@@ -20,7 +22,7 @@ from core.store.roles import check_app_role
 KEEP_ALIVE_SECONDS = 75
 """Above the idle time-outs of common load balancers, so that they close connections first."""
 BACKLOG = 2048
-HEAD_BYTES = 64 * 1024
+LOOP = "asyncio" if sys.platform == "win32" else "uvloop"
 _ADMIN = re.compile(r"/(metrics|ops|v1/admin)(/.*)?")
 _ALWAYS = re.compile(r"/(healthz|readyz|problems/.*)")
 
@@ -83,10 +85,11 @@ def serve(settings: Settings) -> None:
         services.db.close()
         raise
     servers = [
-        _Server(_config(part, at, settings, lifespan="on" if n == 0 else "off"), services)
+        _Server(config(part, at, settings, lifespan="on" if n == 0 else "off"), services)
         for n, (part, at) in enumerate(apps)
     ]
-    asyncio.run(_run(servers))
+    with asyncio.Runner(loop_factory=servers[0].config.get_loop_factory()) as runner:
+        runner.run(_run(servers))
     for server in servers:
         if server.failed:
             where = f"{server.config.host}:{server.config.port}"
@@ -101,13 +104,14 @@ def address(name: str, text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  `:port` says all addresses
 
 
-def _config(app: ASGIApp, at: tuple[str, int], settings: Settings, *, lifespan: str) -> uvicorn.Config:
+def config(app: ASGIApp, at: tuple[str, int], settings: Settings, *, lifespan: str = "on") -> uvicorn.Config:
+    """How `app` is served at (host, port): the loop, the protocol and their limits."""
     return uvicorn.Config(
         app,
         host=at[0],
         port=at[1],
-        loop="asyncio",
-        http="h11",
+        loop=LOOP,
+        http=HttpProtocol,
         ws="none",
         lifespan="on" if lifespan == "on" else "off",
         log_config=None,
@@ -117,7 +121,6 @@ def _config(app: ASGIApp, at: tuple[str, int], settings: Settings, *, lifespan: 
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.shutdown_seconds),
-        h11_max_incomplete_event_size=HEAD_BYTES,
     )
 
 

@@ -14,7 +14,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from api.answers import Answer
+from api.answers import Answer, resolve
 from api.problems import ProblemResponse
 from api.services import Services
 from core.clock import rfc3339
@@ -97,10 +97,9 @@ async def answer(
         accepted = await _accept(services, job)
         if accepted.outcome == "replayed":
             return await _replay(services, job.tenant_id, accepted, created_status)
-        gone = await _wait(request, future, wait)
+        ending, gone = await _wait(request, future, wait)
     finally:
         services.waiter.forget(job.job_id)
-    ending = future.result() if future.done() else None
     if ending is not None:
         return _finished(ending, created_status)
     if gone:
@@ -112,8 +111,9 @@ async def answer(
 
 
 async def _accept(services: Services, job: JobRequest) -> Accepted:
-    # Shielded: a request that is given up must not cancel what the writer thread is about to answer.
-    accepted = await asyncio.shield(asyncio.wrap_future(services.submitter.accept(job)))
+    # No shield is needed: that future counts as running, so that a request that is given up cannot cancel what the writer
+    # thread is about to answer.
+    accepted = await asyncio.wrap_future(services.submitter.accept(job))
     if accepted.outcome == "unknown-store":
         raise NotFound(f"there is no store {job.store}")
     if accepted.outcome == "document-exists":
@@ -123,18 +123,26 @@ async def _accept(services: Services, job: JobRequest) -> Accepted:
     return accepted
 
 
-async def _wait(request: Request, future: Answer, seconds: float) -> bool:
-    """Until the answer, the end of the time, or the client's going. True: the client has gone."""
-    await asyncio.wait((future,), timeout=min(QUICK_SECONDS, seconds))
-    if future.done():
-        return False
-    seconds -= QUICK_SECONDS
-    gone = asyncio.ensure_future(_disconnected(request))
+async def _wait(request: Request, answer: Answer, seconds: float) -> tuple[Ending | None, bool]:
+    """Until the answer, the end of the time, or the client's going: how the job ended, and whether the client has gone.
+
+    All three resolve `answer`, so that the request sleeps on one future: each other one is a turn of the loop more."""
+    loop = asyncio.get_running_loop()
+    gone: list[asyncio.Task[None]] = []
+
+    def watch() -> None:
+        gone.append(loop.create_task(_disconnected(request)))
+        gone[0].add_done_callback(lambda _: resolve(answer, None))
+
+    timers = (loop.call_later(seconds, resolve, answer, None), loop.call_later(QUICK_SECONDS, watch))
     try:
-        await asyncio.wait({future, gone}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
-        return gone.done()
+        ending = await answer
     finally:
-        gone.cancel()
+        for timer in timers:
+            timer.cancel()
+        for task in gone:
+            task.cancel()
+    return ending, any(task.done() for task in gone)
 
 
 async def _disconnected(request: Request) -> None:

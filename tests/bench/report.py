@@ -15,7 +15,8 @@ from rich.table import Table
 
 from core import clock
 
-SPINE = ("dramatiq", "redis", "hiredis", "psycopg", "fastapi", "uvicorn", "celery", "procrastinate")
+SERVER = ("fastapi", "uvicorn", "uvloop", "httptools")
+SPINE = ("dramatiq", "redis", "hiredis", "psycopg", *SERVER, "celery", "procrastinate")
 
 
 def say(text: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import accepting, bulk, fairness, latency, losses, throughput
+from tests.bench.peers import HttpServer
 from tests.bench.report import Bar, Report
 from tests.bench.stage import Stage, stage
 
@@ -64,7 +65,9 @@ def main() -> int:
     parser.add_argument("--fault", default="", help="a fault hook for every process of the product (core/faults.py)")
     parser.add_argument("--no-controls", action="store_true", help="leave the negative controls out")
     given = parser.parse_args()
-    report = Report("The spine", {"postgres": "embedded, fsync on, synchronous_commit on", "redis": "AOF everysec"})
+    postgres = "embedded, fsync on, synchronous_commit on"
+    settings = {"postgres": postgres, "redis": "AOF everysec", "http": HttpServer.settings}
+    report = Report("The spine", settings)
     for name in given.only or SECTIONS:
         section = SECTIONS[name]
         with stage() as found:

@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.serve import config
 from api.services import Services
 from core.ids import uuid7
 from core.settings import Settings
@@ -77,11 +78,7 @@ def running(database: TestDatabase, redis_url: str, **more: object) -> Iterator[
     """Serves until the block ends; what the server could not do in peace fails the test."""
     settings = api_settings(database, redis_url, **more)
     app = create_app(settings)
-    config = uvicorn.Config(
-        app, port=0, loop="asyncio", http="h11", ws="none", lifespan="on", log_config=None, access_log=False,
-        timeout_graceful_shutdown=10,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(config(app, ("127.0.0.1", 0), settings))
     started = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -93,7 +90,11 @@ def running(database: TestDatabase, redis_url: str, **more: object) -> Iterator[
         started.set()
         await task
 
-    thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-api")
+    def run() -> None:
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(main())
+
+    thread = threading.Thread(target=run, name="test-api")
     thread.start()
     assert started.wait(20)
     try:

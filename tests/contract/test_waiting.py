@@ -1,5 +1,6 @@
 """Waiting for a job: Prefer, 202, late answers, lost messages, and clients that go away (contract.md, Waiting)."""
 
+import asyncio
 import json
 import socket
 import time
@@ -10,7 +11,10 @@ import httpx
 import pytest
 import redis
 
+from api.waiting import _accept
 from core.errors import DocumentExists, Unavailable
+from core.ids import uuid7
+from core.jobs.model import JobRequest
 from tests.conftest import TestDatabase
 from tests.contract.byhand import claim, finish, job_count, job_state, open_job, until
 from tests.contract.server import NO_REDIS, Api, running
@@ -180,6 +184,25 @@ def test_nothing_else_is_cancelled(
     job = hang_up(api, tenant, path, body, **headers)
     until(lambda: disconnects(api) == 1)
     assert job_state(api, job) == "queued"
+
+
+def test_a_request_that_is_given_up_while_it_is_accepted_takes_nothing_along(
+    api: Api, client: httpx.Client, tenant: UUID
+) -> None:
+    kind = api.services.kinds["write"]
+    jobs = [JobRequest(tenant, uuid7(), kind, "interactive", '{"text":"x"}', store="journal") for _ in range(20)]
+
+    async def give_up() -> None:
+        requests = [asyncio.create_task(_accept(api.services, job)) for job in jobs]
+        await asyncio.sleep(0)  # each has handed its job to the writer's thread
+        for request in requests:
+            request.cancel()
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+
+    asyncio.run_coroutine_threadsafe(give_up(), api.loop).result(10)
+    assert client.post(WRITE, json={"text": "x"}).status_code == 202
+    assert job_count(api, tenant) == len(jobs) + 1
 
 
 # Idempotency keys -----------------------------------------------------------------------------------------------------

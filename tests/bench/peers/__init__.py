@@ -128,12 +128,14 @@ class Process:
 
 
 class HttpServer(Process):
-    """An ASGI application factory under uvicorn (h11, asyncio, one process), on a free loopback `port`."""
+    """An ASGI application factory on a free loopback `port`, with the product's loop and protocol (api/serve.py)."""
+
+    settings = "uvicorn, uvloop, httptools (api/protocol.py), one process; all sides behind it"
 
     def __init__(self, factory: str, env: Mapping[str, str], *, timeout: float = 30.0) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
-        flags = ["--loop", "asyncio", "--http", "h11", "--no-access-log", "--log-level", "warning"]
+        flags = ["--loop", "uvloop", "--http", "api.protocol:HttpProtocol", "--no-access-log", "--log-level", "warning"]
         super().__init__(["-m", "uvicorn", factory, "--factory", "--port", str(self.port), *flags], env)
         deadline = time.monotonic() + timeout
         while True:
