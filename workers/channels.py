@@ -35,8 +35,10 @@ def answers(endings: Sequence[Ending]) -> list[tuple[str, str]]:
 
 def publish(client: redis.Redis, messages: Sequence[tuple[str, str]]) -> None:
     """One round trip for all. Raises redis.RedisError; whoever waits polls the row as well."""
-    if messages:
-        untyped: Any = client
+    untyped: Any = client
+    if len(messages) == 1:  # nearly always: a third cheaper than a pipeline
+        untyped.publish(*messages[0])
+    elif messages:
         with untyped.pipeline(transaction=False) as pipe:
             for channel, message in messages:
                 pipe.publish(channel, message)
