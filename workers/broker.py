@@ -23,6 +23,7 @@ from redis.retry import Retry
 from core import ids
 from workers.consumer import SWEEP_SECONDS, WakeConsumer
 from workers.queues import QUEUES
+from workers.roundtrip import Command, round_trip
 
 ACTOR = "wake"
 """The one actor: an old worker and a new API always agree on it (failure case D9)."""
@@ -183,10 +184,10 @@ class WakeBroker(RedisBroker):
         """The pub/sub channel that says: something was queued."""
         return f"{self.namespace}:wake:{queue}"
 
-    def _published(self, queue: str) -> tuple[Any, ...]:
+    def _published(self, queue: str) -> Command:
         return ("PUBLISH", self.channel(queue), b"")
 
-    def _dispatched(self, command: str, queue: str, *args: Any, maintenance: bool = False) -> tuple[Any, ...]:
+    def _dispatched(self, command: str, queue: str, *args: Any, maintenance: bool = False) -> Command:
         return (
             "EVALSHA",
             self.scripts["dispatch"].sha,
@@ -203,16 +204,10 @@ class WakeBroker(RedisBroker):
             *args,
         )
 
-    def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _run(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands in one round trip. A restarted server lacks the script: it gets it, then all of them again."""
         try:
-            return self._pipeline(commands)
+            return round_trip(self.client, commands)
         except NoScriptError:
             self.client.script_load(self.scripts["dispatch"].script)
-            return self._pipeline(commands)
-
-    def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        with self.client.pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            return pipe.execute()
+            return round_trip(self.client, commands)
