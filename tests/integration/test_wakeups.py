@@ -178,15 +178,26 @@ def test_a_new_subscription_wakes_once(sender: WakeBroker) -> None:
 
 
 def test_a_redis_that_forbids_the_channel_is_polled(
-    consume: Consume, sender: WakeBroker, valkey: Valkey, caplog: pytest.LogCaptureFixture
+    consume: Consume,
+    sender: WakeBroker,
+    valkey: Valkey,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(wakeups, "SUBSCRIBE_SECONDS", 0.05)
     caplog.set_level(logging.WARNING)
+
+    def refused() -> int:
+        return sender.client.info("commandstats").get("cmdstat_subscribe", {}).get("rejected_calls", 0)
+
+    before = refused()
     sender.client.execute_command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels")
     try:
         found = consume(f"redis://deaf:secret@127.0.0.1:{valkey.port}/0", poll=0.1, heard=False)
         assert "NoPermissionError" in found.consumer.deaf
         job = send(sender)
         assert found.job() == job
+        until(lambda: refused() > before + 2)
         sender.client.execute_command("ACL", "SETUSER", "deaf", "allchannels")
         until(lambda: not found.consumer.deaf)
         assert (told(caplog, "not heard"), told(caplog, "heard again")) == (1, 1)
