@@ -8,7 +8,6 @@ Private parts of Dramatiq 2.2.1 relied on: the arguments of its dispatch script 
 """
 
 from collections.abc import Iterable, Sequence
-from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -22,15 +21,15 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from core import ids
-from workers.consumer import WakeConsumer
+from workers.consumer import SWEEP_SECONDS, WakeConsumer
 from workers.queues import QUEUES
+from workers.roundtrip import Command, round_trip
 
 ACTOR = "wake"
 """The one actor: an old worker and a new API always agree on it (failure case D9)."""
 HEARTBEAT_TIMEOUT_MS = 20_000
 """A consumer is heard each second; what one that is gone had fetched and not yet claimed goes to others after this."""
 QUARANTINE_MS = 86_400_000
-SWEEP_SECONDS = 10
 
 
 def connect(url: str, *, timeout: float = 5.0) -> redis.Redis:
@@ -81,26 +80,19 @@ class WakeBroker(RedisBroker):
             dead_message_ttl=QUARANTINE_MS,
         )
         self.poll_seconds = poll_seconds
-        self.wakes: dict[str, Event] = {}
         self.draining = False
+        """Set: take nothing more; consumers give back what they hold and only acknowledge."""
 
     def declare_queue(self, queue_name: str) -> None:
         """Without a delay queue: delays are rows with a `run_at`, and nobody need poll an empty `.DQ`."""
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues.add(queue_name)
-            self.wakes[queue_name] = Event()
             self.emit_after("declare_queue", queue_name)
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5_000) -> WakeConsumer:
         """A consumer whose idle wait is `poll_seconds`; `timeout` is Dramatiq's and unused."""
-        return WakeConsumer(self, queue_name, prefetch, self.wakes[queue_name])
-
-    def drain(self) -> None:
-        """From now on take nothing more; consumers give back what they hold and only acknowledge."""
-        self.draining = True
-        for wake in self.wakes.values():
-            wake.set()
+        return WakeConsumer(self, queue_name, prefetch)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -192,10 +184,10 @@ class WakeBroker(RedisBroker):
         """The pub/sub channel that says: something was queued."""
         return f"{self.namespace}:wake:{queue}"
 
-    def _published(self, queue: str) -> tuple[Any, ...]:
+    def _published(self, queue: str) -> Command:
         return ("PUBLISH", self.channel(queue), b"")
 
-    def _dispatched(self, command: str, queue: str, *args: Any, maintenance: bool = False) -> tuple[Any, ...]:
+    def _dispatched(self, command: str, queue: str, *args: Any, maintenance: bool = False) -> Command:
         return (
             "EVALSHA",
             self.scripts["dispatch"].sha,
@@ -212,16 +204,10 @@ class WakeBroker(RedisBroker):
             *args,
         )
 
-    def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _run(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands in one round trip. A restarted server lacks the script: it gets it, then all of them again."""
         try:
-            return self._pipeline(commands)
+            return round_trip(self.client, commands)
         except NoScriptError:
             self.client.script_load(self.scripts["dispatch"].script)
-            return self._pipeline(commands)
-
-    def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        with self.client.pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            return pipe.execute()
+            return round_trip(self.client, commands)

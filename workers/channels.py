@@ -9,6 +9,7 @@ from typing import Any
 import redis
 
 from core.jobs.model import Ending
+from workers.roundtrip import round_trip
 
 _log = logging.getLogger(__name__)
 
@@ -36,11 +37,7 @@ def answers(endings: Sequence[Ending]) -> list[tuple[str, str]]:
 def publish(client: redis.Redis, messages: Sequence[tuple[str, str]]) -> None:
     """One round trip for all. Raises redis.RedisError; whoever waits polls the row as well."""
     if messages:
-        untyped: Any = client
-        with untyped.pipeline(transaction=False) as pipe:
-            for channel, message in messages:
-                pipe.publish(channel, message)
-            pipe.execute()
+        round_trip(client, [("PUBLISH", channel, message) for channel, message in messages])
 
 
 def _message(ending: Ending) -> str:

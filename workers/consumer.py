@@ -7,8 +7,7 @@ work to acknowledge: the consumer thread sends acknowledgements together with it
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from threading import Event, Thread
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import redis
@@ -17,6 +16,7 @@ from dramatiq.errors import DecodeError
 from dramatiq.message import Message
 
 from core import clock
+from workers.wakeups import WakeUps
 
 if TYPE_CHECKING:
     from workers.broker import WakeBroker
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 ACK_SECONDS = 0.2
 RECONCILE_SECONDS = 10.0
+SWEEP_SECONDS = 10
 BACKOFF_SECONDS = (0.05, 1.0)
 
 
@@ -32,10 +33,11 @@ class WakeConsumer(Consumer):
     """Iterated by one Dramatiq consumer thread; `ack`, `nack` may come from any worker thread.
 
     At most `prefetch` messages are held at once, in memory or at work. To be read from anywhere: `rejected`, messages
-    that could not be read and were set aside; `connected`, whether the last call to Redis was good; `problem`, why not.
+    that could not be read and were set aside; `connected`, whether the last call to Redis was good; `problem`, why not;
+    `deaf`, why published wake-ups are not heard, or "".
     """
 
-    def __init__(self, broker: "WakeBroker", queue: str, prefetch: int, wake: Event) -> None:
+    def __init__(self, broker: "WakeBroker", queue: str, prefetch: int) -> None:
         self.rejected = 0
         self.connected = False
         self.problem = "not tried yet"
@@ -43,13 +45,22 @@ class WakeConsumer(Consumer):
         self._broker = broker
         self._queue = queue
         self._prefetch = prefetch
-        self._wake = wake
+        self._wakes = WakeUps(broker.client, queue, broker.channel(queue))
         self._ready: deque[MessageProxy] = deque()  # fetched, not yet handed to the worker threads
         self._held: set[str] = set()  # ids fetched and not done, ready ones included
         self._done: deque[str] = deque()  # ids to acknowledge
         self._more = True  # Redis may have more than was taken
         self._exchanged_at = 0.0
         self._reconcile_at = 0.0
+        self._sweep_at = clock.monotonic() + SWEEP_SECONDS
+
+    @property
+    def deaf(self) -> str:
+        return self._wakes.problem
+
+    def ring(self) -> None:
+        """Something has changed for the consumer; for any thread."""
+        self._wakes.ring()
 
     # -- Dramatiq's interface -----------------------------------------------------------------------------------------
 
@@ -62,12 +73,12 @@ class WakeConsumer(Consumer):
         return self._ready.popleft() if self._ready and not self._broker.draining else None
 
     def ack(self, message: MessageProxy) -> None:
-        """Never raises and does no I/O; order matters: `_reconcile` must find the id in `_held` or in `_done`."""
+        """Never raises and waits for nothing; order matters: `_reconcile` must find the id in `_held` or in `_done`."""
         message_id: str = message.options["redis_message_id"]
         self._done.append(message_id)
         self._held.discard(message_id)
         if self._more:
-            self._wake.set()
+            self._wakes.ring()
 
     def nack(self, message: MessageProxy) -> None:
         """As `ack`: a job that failed is Postgres's business, its wake-up is spent."""
@@ -85,6 +96,7 @@ class WakeConsumer(Consumer):
             self._broker.exchange(self._queue, done, 0)
         except redis.RedisError as error:
             _log.warning("%s: %d acknowledgements not sent: %s", self._queue, len(done), error)
+        self._wakes.close()
 
     # -- the consumer thread ------------------------------------------------------------------------------------------
 
@@ -95,16 +107,18 @@ class WakeConsumer(Consumer):
         """Until a message may be there and there is room for it, or acknowledgements are due, or the slow poll is."""
         poll_at = self._exchanged_at + self._broker.poll_seconds
         while not (self._more and self._free() > 0):
-            left = max(poll_at - clock.monotonic(), 0)
+            self._keep_house()
+            left = poll_at - clock.monotonic()
+            if left <= 0:
+                return
             busy = self._held or self._done or self._broker.draining
-            if self._wake.wait(min(ACK_SECONDS, left) if busy else left):
-                self._wake.clear()
+            if self._wakes.wait(min(ACK_SECONDS, left) if busy else left):
                 self._more = True
-            elif self._done or self._broker.draining or left == 0:
+            elif self._done or self._broker.draining:
                 return
 
     def _exchange(self) -> None:
-        self._wake.clear()
+        self._wakes.wait(0)  # what was published until now, this fetch sees; and a subscription comes before it
         asked = self._free()
         done = [self._done.popleft() for _ in range(len(self._done))]
         self._exchanged_at = clock.monotonic()
@@ -112,7 +126,7 @@ class WakeConsumer(Consumer):
             bodies = self._broker.exchange(self._queue, done, asked)
             if asked:
                 self._more = len(bodies) == asked
-            if not self._take(bodies) or self._exchanged_at >= self._reconcile_at:
+            if not self._take(bodies):
                 self._reconcile()
         except redis.RedisError as error:
             self._done.extendleft(reversed(done))
@@ -132,7 +146,21 @@ class WakeConsumer(Consumer):
         if self._failures == 1:
             _log.warning("%s: Redis is away, trying again: %s", self._queue, self.problem)
         first, last = BACKOFF_SECONDS
-        self._wake.wait(min(first * 2 ** min(self._failures, 10), last))
+        self._wakes.wait(min(first * 2 ** min(self._failures, 10), last))
+
+    def _keep_house(self) -> None:
+        """What is done now and then, at a moment when there is nothing to fetch."""
+        now = clock.monotonic()
+        if self._failures or now < min(self._reconcile_at, self._sweep_at):
+            return
+        try:
+            if now >= self._reconcile_at:
+                self._reconcile()
+            if now >= self._sweep_at:
+                self._sweep_at = now + SWEEP_SECONDS
+                self._broker.sweep()
+        except redis.RedisError as error:
+            self._lost(error)
 
     def _take(self, bodies: Iterable[bytes | None]) -> bool:
         """Queue what can be read; False when something could not."""
@@ -199,53 +227,3 @@ def _sound_options(options: dict[str, object]) -> bool:
 
 def _id(message: MessageProxy) -> str:
     return message.options["redis_message_id"]
-
-
-class WakeListener(Thread):
-    """Turns published wake-ups into events, one thread for all queues of a process; keeps house while it is quiet."""
-
-    def __init__(self, client: Any, wakes: Mapping[str, Event], housekeeping: Callable[[], None], every: float) -> None:
-        """`wakes`: channel to event. `housekeeping` runs about `every` seconds, and may raise redis.RedisError."""
-        super().__init__(name="wake-listener", daemon=True)
-        self.connected = False
-        self.problem = ""
-        self._client = client
-        self._wakes = {channel.encode(): event for channel, event in wakes.items()}
-        self._housekeeping = housekeeping
-        self._every = every
-        self._housekept_at = clock.monotonic()
-        self._stopping = Event()
-
-    def run(self) -> None:
-        first, last = BACKOFF_SECONDS
-        delay = first
-        while not self._stopping.is_set():
-            try:
-                self._listen()
-            except redis.RedisError as error:
-                delay = first if self.connected else min(delay * 2, last)
-                self.connected = False
-                self.problem = f"{type(error).__name__}: {error}"
-                _log.warning("wake-ups are not heard, only polled for: %s", self.problem)
-                self._stopping.wait(delay)
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def _listen(self) -> None:
-        with self._client.pubsub() as subscription:
-            subscription.subscribe(*self._wakes)
-            while not self._stopping.is_set():
-                message = subscription.get_message(timeout=0.5)
-                if message is not None:
-                    # A subscription (the client renews it by itself) wakes too: something may have been missed.
-                    if self.problem and not self.connected:
-                        _log.warning("wake-ups are heard again")
-                    self.connected = True
-                    if (event := self._wakes.get(message["channel"])) is not None:
-                        event.set()
-                elif subscription.health_check_response_counter > 5:
-                    raise redis.ConnectionError("the server no longer answers")
-                if clock.monotonic() - self._housekept_at >= self._every:
-                    self._housekept_at = clock.monotonic()
-                    self._housekeeping()

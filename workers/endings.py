@@ -98,11 +98,13 @@ class Endings:
         for (claim, _), result in zip(done, results, strict=True):
             if claim.job_id in ended:
                 endings.append(Ending(claim.job_id, "succeeded", claim.waiter, result=result))
-                self.record(claim, "succeeded", took)
             else:
                 _log.warning("job %s was taken over or cancelled: its work is discarded", claim.job_id)
                 self._metrics.lease_lost(claim.queue)
         self.answer(endings, {row["woken"] for row in ended.values() if row["woken"]})
+        for claim, _ in done:
+            if claim.job_id in ended:
+                self.record(claim, "succeeded", took)
         claims = [Claim(**{name: row[name] for name in CLAIMED}) for row in rows if row["ended"] is None]
         return any(row["more"] for row in ended.values()), claims
 

@@ -16,8 +16,8 @@ from dramatiq import Actor, MessageProxy
 from dramatiq.worker import Worker, WorkerThread, _WorkQueueItem  # pyright: ignore[reportPrivateUsage]
 
 from core import clock
-from workers.broker import ACTOR, SWEEP_SECONDS, WakeBroker
-from workers.consumer import WakeConsumer, WakeListener
+from workers.broker import ACTOR, WakeBroker
+from workers.consumer import WakeConsumer
 
 _log = logging.getLogger(__name__)
 
@@ -79,12 +79,8 @@ class PushedWorker(Worker):
     def __init__(self, broker: WakeBroker, *, queues: set[str], threads: int) -> None:
         super().__init__(broker, queues=queues, worker_timeout=THREAD_POLL_MS, worker_threads=threads)
         self.queue_prefetch = threads
-        self._listener = WakeListener(
-            broker.client, {broker.channel(queue): broker.wakes[queue] for queue in queues}, broker.sweep, SWEEP_SECONDS
-        )
 
     def start(self) -> None:
-        self._listener.start()
         super().start()
         # Each thread marks itself running when it boots: a stop that came before would be forgotten.
         deadline, pause = clock.monotonic() + BOOT_SECONDS, Event()
@@ -96,10 +92,11 @@ class PushedWorker(Worker):
     def stop(self, timeout: int = 600_000) -> None:
         """As Dramatiq's, but prefetched messages go back before the wait for running jobs, not after it."""
         self.broker.emit_before("worker_shutdown", self)
-        self._listener.stop()
         for thread in self.workers:
             thread.stop()
-        cast("WakeBroker", self.broker).drain()
+        cast("WakeBroker", self.broker).draining = True
+        for consumer in self.open_consumers():
+            consumer.ring()
         self._give_back_prefetched()
         for _ in self.workers:
             self.work_queue.put(_WorkQueueItem(0, cast("MessageProxy", None)))
@@ -111,7 +108,6 @@ class PushedWorker(Worker):
         self._give_back_prefetched()
         for thread in self.consumers.values():
             thread.close()
-        self._listener.join(timeout=CONSUMER_STOP_SECONDS)
         self.broker.emit_after("worker_shutdown", self)
 
     def _give_back_prefetched(self) -> None:
@@ -146,10 +142,8 @@ class PushedWorker(Worker):
                 found.append(f"the consumer of {queue} has not started")
             elif not consumer.connected:
                 found.append(f"the consumer of {queue} cannot reach Redis: {consumer.problem}")
-        if not self._listener.is_alive():
-            found.append("the wake-up listener ended")
-        elif not self._listener.connected:
-            found.append(f"wake-ups are not heard: {self._listener.problem or 'not yet subscribed'}")
+            elif consumer.deaf:
+                found.append(f"wake-ups of {queue} are not heard: {consumer.deaf}")
         return found
 
 

@@ -110,13 +110,13 @@ def test_d7_flushed_wake_ups_are_sent_again(database: TestDatabase, redis_url: s
 def test_an_outage_of_redis_is_logged_when_it_begins_and_when_it_ends(
     database: TestDatabase, tenant: UUID, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By each that noticed it: the relay and its ear, who accepts, and the worker's listener."""
+    """By each that noticed it: the relay and its ear, who accepts, and the consumer of each queue."""
     install_effects(database)
     told = (
         ("workers.relay", "Redis took no wake-ups", "Redis takes wake-ups again"),
         ("workers.submit", "Redis took no wake-ups", "Redis takes wake-ups again"),
         ("workers.channels", "nudges are not heard", "nudges are heard again"),
-        ("workers.consumer", "wake-ups are not heard", "wake-ups are heard again"),
+        ("workers.wakeups", "embed.interactive: wake-ups are not heard", "embed.interactive: wake-ups are heard again"),
     )
 
     def said(logger: str, begins: str) -> int:

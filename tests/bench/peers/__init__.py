@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 ROOT = Path(__file__).resolve().parents[3]
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.1
 STOP_SECONDS = 20.0
 
 
