@@ -145,7 +145,7 @@ class Waiter:
             message = cast("dict[str, Any]", json.loads(data))
             job_id = UUID(message["job"])
             state = str(message["state"])
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # whatever was published: the next message may be one of ours
             _log.warning("answers: a message cannot be read: %s: %s", type(error).__name__, error)
             self.nudge()
             return

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from api import openapi, problems
 from api.answers import Waiter
 from api.auth import Authenticator
+from api.handover import Handover
 from api.limits import BodyLimits
 from api.metrics import Metrics, Observe
 from api.routes import admin, budgets, health, imports, jobs, memories, reads, records, stores
@@ -78,6 +79,7 @@ def _services(settings: Settings, faults: Faults, more_kinds: dict[str, Kind]) -
         db=db,
         operator_db=operators,
         submitter=Submitter(db, redis_url, settings, faults),
+        handover=Handover(),
         waiter=Waiter(db, redis_url),
         authenticator=Authenticator(partial(authenticate, db), settings.auth_cache_seconds),
         backlogs=Backlogs(db),

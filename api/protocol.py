@@ -18,6 +18,8 @@ from api.problems import MEDIA_TYPE
 HEAD_BYTES = 64 * 1024
 """Of the request line with all headers; and of what stands between two pieces of a body, or behind the last (trailers)."""
 VERSIONS = ("1.1", "1.0")
+PIPELINED = 64
+"""The most requests that may come ahead of their answers: a read of the socket may hold thousands of small ones."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -54,6 +56,15 @@ class HttpProtocol(HttpToolsProtocol):
             self._held += len(data)
             if self._held > HEAD_BYTES:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # uvicorn tells the newest request alone, which may not be the one that is being answered.
+        now = self._answering
+        if now is not None and not now.response_complete:
+            now.disconnected = True
+            now.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
 
     def _move(self) -> None:
         self._moved = True
@@ -97,6 +108,8 @@ class HttpProtocol(HttpToolsProtocol):
             raise httptools.HttpParserError("no target for this server")
         if version not in VERSIONS:
             raise httptools.HttpParserError("another version of HTTP")
+        if len(self.pipeline) >= PIPELINED:
+            raise httptools.HttpParserError("too many requests ahead of their answers")
 
     # Answers ----------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from core.errors import ReadOnly
 if TYPE_CHECKING:  # those modules read services from a request, so they import this one
     from api.answers import Waiter
     from api.auth import Authenticator
+    from api.handover import Handover
     from api.metrics import Metrics
     from core.jobs.model import Kind
     from core.models.catalogue import Profiles
@@ -35,6 +36,7 @@ class Services:
     db: Database
     operator_db: Database | None
     submitter: Submitter
+    handover: Handover
     waiter: Waiter
     authenticator: Authenticator
     backlogs: Backlogs

@@ -111,9 +111,7 @@ async def answer(
 
 
 async def _accept(services: Services, job: JobRequest) -> Accepted:
-    # No shield is needed: that future counts as running, so that a request that is given up cannot cancel what the writer
-    # thread is about to answer.
-    accepted = await asyncio.wrap_future(services.submitter.accept(job))
+    accepted = await services.handover.result_of(services.submitter.accept(job))
     if accepted.outcome == "unknown-store":
         raise NotFound(f"there is no store {job.store}")
     if accepted.outcome == "document-exists":

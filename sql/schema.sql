@@ -41,6 +41,8 @@ begin
           from idempotency_keys k where k.tenant_id = r.tenant and k.route = r.route and k.key = r.key;
         outcome := case when v_known.body_sha256 = decode(r.body, 'hex') then 'replayed' else 'conflict' end;
         job_id := v_known.job_id; answered := v_known.answered;
+        -- The row may be newer than the disk: whoever is told of it waits, by this transaction's own commit.
+        v_set := pg_logical_emit_message(true, 'muniment', '')::text;
         return next; continue;
       end if;
     end if;
@@ -947,6 +949,17 @@ begin
     on conflict on constraint inflight_shares_pkey do update set share = excluded.share, wanted = excluded.wanted;
     return next;
   end loop;
+end
+$$;
+
+CREATE FUNCTION public.job_on_disk(p_tenant uuid, p_job uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_tenant constant text := set_config('muniment.tenant', p_tenant::text, true);
+  v_place constant pg_lsn := pg_logical_emit_message(true, 'muniment', '');  -- its commit comes after all before it
+begin
+  return exists (select from jobs j where j.tenant_id = p_tenant and j.job_id = p_job);
 end
 $$;
 

@@ -13,7 +13,7 @@ STAGES = frozenset(
 OUTCOMES = frozenset(
     {
         "ok", "unreachable", "lost", "timeout", "throttled", "failed", "refused", "unparsable", "unmetered", "cut",
-        "budget-spent", "not-sent", "error", "cached",
+        "budget-spent", "cap-spent", "not-sent", "error", "cached",
     }
 )  # fmt: skip
 """How an attempt ends (core/models/attempt.py)."""

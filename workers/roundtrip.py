@@ -18,9 +18,16 @@ def round_trip(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
         connection.disconnect()
 
     try:
-        return connection.retry.call_with_retry(lambda: _ask(connection, commands), lost)
+        replies = connection.retry.call_with_retry(lambda: _ask(connection, commands), lost)
+    except BaseException:
+        connection.disconnect()  # an interrupt may come between two replies: what is left would be another's answer
+        raise
     finally:
         pool.release(connection)
+    for reply in replies:
+        if isinstance(reply, redis.ResponseError):
+            raise reply
+    return replies
 
 
 def _ask(connection: Any, commands: Sequence[Command]) -> list[Any]:
@@ -31,7 +38,4 @@ def _ask(connection: Any, commands: Sequence[Command]) -> list[Any]:
             replies.append(connection.read_response())
         except redis.ResponseError as error:
             replies.append(error)
-    for reply in replies:
-        if isinstance(reply, redis.ResponseError):
-            raise reply
     return replies

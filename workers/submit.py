@@ -39,7 +39,7 @@ Wake = tuple[str, UUID, UUID]
 
 
 class Submitter:
-    """`accept` may be called by any thread; the future resolves once the row is committed."""
+    """`accept` may be called by any thread; the future resolves once the row is on disk."""
 
     def __init__(self, db: Database, redis_url: str, settings: Settings, faults: Faults | None = None) -> None:
         self._db = db
@@ -90,7 +90,7 @@ class Submitter:
                 size = 1 if self._faults.hit("submit.group") else min(len(self._waiting), self._group)
                 group = [self._waiting.popleft() for _ in range(size)]
             try:
-                self._commit(group)
+                self._commit(group, lone=size == 1 and not self._waiting)
             except Exception as error:
                 # This thread must live: what it leaves out the relay finds by its age.
                 _log.exception("accepting met an error and goes on")
@@ -98,17 +98,16 @@ class Submitter:
                     if not future.done():
                         future.set_exception(Unavailable(f"{type(error).__name__}: {error}"))
 
-    def _commit(self, group: list[tuple[JobRequest, "Future[Accepted]"]]) -> None:
+    def _commit(self, group: list[tuple[JobRequest, "Future[Accepted]"]], *, lone: bool) -> None:
         # A lone request's row is seen by a worker before it is on disk: somebody may wait for that one job, and the disk is a
         # tenth of its way. Under load the group's own commit is the cheaper way to the disk.
-        soon = len(group) == 1 and not self._waiting
         try:
-            accepted = self._accept([request for request, _ in group], "accept_jobs_soon" if soon else "accept_jobs")
+            accepted = self._accept([request for request, _ in group], "accept_jobs_soon" if lone else "accept_jobs")
         except Exception as error:
             if len(group) > 1 and (isinstance(error, Deadlocked) or not isinstance(error, Unavailable)):
                 # One bad row must not fail its neighbours, nor two API processes that take the same keys each other.
                 for entry in group:
-                    self._commit([entry])
+                    self._commit([entry], lone=False)
                 return
             for _, future in group:
                 known = error if isinstance(error, MunimentError) else Unavailable(f"{type(error).__name__}: {error}")
@@ -119,21 +118,21 @@ class Submitter:
             # Before the answers: whoever waits for a job has nothing else to do, and would only be in the way of its wake-up.
             self._wake(group, accepted)
         finally:
-            # What another process accepted a moment ago may be as new as ours.
-            if any(outcome.outcome == "replayed" or (soon and outcome.outcome == "accepted") for outcome in accepted):
-                lost = self._lost_before_disk()
+            if lone and accepted[0].outcome == "accepted":
+                lost = self._lost_before_disk(group[0][0])
             for (_, future), outcome in zip(group, accepted, strict=True):
                 if lost is None:
                     future.set_result(outcome)
                 else:
                     future.set_exception(lost)
 
-    def _lost_before_disk(self) -> Unavailable | None:
-        """Waits until what was accepted survives a crash of Postgres; the error when nobody can say that it does."""
+    def _lost_before_disk(self, request: JobRequest) -> Unavailable | None:
+        """Waits until what was accepted survives a crash of Postgres; the error when it did not, or nobody can say."""
         try:
             if not self._faults.hit("submit.disk"):
                 with self._db.direct() as tx:
-                    tx.value("wait_for_disk")
+                    if not tx.value("job_on_disk", tenant=request.tenant_id, job=request.job_id):
+                        return Unavailable("Postgres crashed before the job was on disk")
         except Exception as error:
             return error if isinstance(error, Unavailable) else Unavailable(f"{type(error).__name__}: {error}")
         return None

@@ -110,6 +110,7 @@ class WakeUps:
         self._queue = queue
         self._channel = channel
         self._told = False
+        self._closed = False
         self._subscription: Subscription | None = None
         self._subscribe_at = 0.0
         self._bell = Doorbell()
@@ -124,6 +125,8 @@ class WakeUps:
 
         A subscription that was lost or made is a reason: something may have been published meanwhile."""
         seconds = min(seconds, CHECK_SECONDS)
+        if self._closed:
+            return False
         if self._subscription is None:
             left = self._subscribe_at - clock.monotonic()
             if left <= 0:
@@ -145,7 +148,11 @@ class WakeUps:
         return bool(ready)
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._drop()
+        self._poller.unregister(self._bell)
         self._bell.close()
 
     def _subscribe(self) -> bool:

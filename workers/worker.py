@@ -26,7 +26,9 @@ Handle = Callable[[UUID, UUID, str], None]
 
 THREAD_POLL_MS = 60_000  # idle threads sleep; a stop wakes them
 BOOT_SECONDS = 10.0
-CONSUMER_STOP_SECONDS = 15.0  # above the sum of a client's time-outs
+CONSUMER_STOP_SECONDS = (
+    15.0  # a consumer that Redis holds up for longer is left behind: its wake-ups come back by the sweep
+)
 
 
 @dataclass(frozen=True, slots=True)

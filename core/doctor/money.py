@@ -13,18 +13,20 @@ NEAR = 0.85
 
 
 def check_money(accounts: Sequence[Cap], waiting: Sequence[DeferredReason]) -> Finding:
-    """A cap of a tenant, a store or a job that keeps its work waiting is meant to: that is no fault."""
+    """A cap that keeps work waiting is meant to when it is a tenant's, a store's or a job's, or is 0: that is no fault."""
     jobs = sum(entry.jobs for entry in waiting if entry.reason == "budget")
     spent = [
         f"{one.provider}: {units(one.spent)} of {units(one.cap)} {one.currency} spent, {units(one.reserved)} reserved"
         for one in accounts
-        if one.cap is not None and one.spent + one.reserved >= NEAR * one.cap
+        if one.cap and one.spent + one.reserved >= NEAR * one.cap
     ]
     if not jobs:
         return Finding(NAME, OK, "no job waits for money")
     if not spent:
-        return Finding(NAME, OK, f"{jobs} jobs wait for a cap of their tenant, store or job; no provider's is used up")
+        return Finding(
+            NAME, OK, f"{jobs} jobs wait for a cap that is meant to stop them: 0, or of their tenant, store or job"
+        )
     return Finding(
-        NAME, WRONG, f"{jobs} jobs wait for money; {'; '.join(spent)}", "budget-spent",
+        NAME, WRONG, f"{jobs} jobs wait for money, here or under a narrower cap; {'; '.join(spent)}", "budget-spent",
         "`muniment budget set PROVIDER AMOUNT` if more may be spent: they go on at once",
     )  # fmt: skip

@@ -174,7 +174,7 @@ class Attempt(Generic[Value]):
             with self._place:
                 result = self._sent()
         except MunimentError as error:  # nothing was sent
-            result = Failure("budget-spent" if isinstance(error, BudgetSpent) else "not-sent", error)
+            result = Failure(_unsent(error), error)
         except Exception as error:
             _log.exception("an attempt of profile %s met an error of ours", self._ask.profile)
             result = Failure("error", ModelUnavailable(f"profile {self._ask.profile}: {type(error).__name__}"))
@@ -349,3 +349,10 @@ class _Purse(Generic[Value]):
             self._money.count(self._ask.provider, self._spender, found.input, found.output, outcome)
         except Unavailable as error:
             _log.warning("an unpaid call was not counted: %s", error)
+
+
+def _unsent(error: MunimentError) -> str:
+    """A cap that is a tenant's, a store's or a job's own is no business of the operator's."""
+    if not isinstance(error, BudgetSpent):
+        return "not-sent"
+    return "budget-spent" if error.cap in ("", "provider") else "cap-spent"

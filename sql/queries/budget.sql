@@ -20,6 +20,10 @@ select * from budget_finish(:provider::text, :sliced::boolean, :entries::uuid[],
 select budget_count(:entries::uuid[], :tenants::uuid[], :providers::text[], :stores::uuid[], :jobs::uuid[], :stages::text[],
                     :classes::text[], :outcomes::text[], :inputs::bigint[], :outputs::bigint[]) as counted;
 
+-- name: wait_for_disk()
+-- Its commit is on disk only after everything that this session has committed before it.
+select pg_logical_emit_message(true, 'muniment', '') is not null as done;
+
 -- name: budget_unended(entries, tenants)
 select budget_unended(:entries::uuid[], :tenants::uuid[]) as entry_id;
 

@@ -2,9 +2,13 @@
 select * from accept_jobs(:requests::jsonb, :payloads::text[], make_interval(secs => :resend));
 
 -- name: accept_jobs_soon(requests, payloads, resend)
--- The same, seen by all at once and on disk only after `wait_for_disk`. The setting is read when the transaction ends.
-select a.*, set_config('synchronous_commit', 'off', true) as commits
+-- The same, and what is accepted is seen by all before it is on disk (`job_on_disk`). The setting is read when the transaction
+-- ends.
+select a.*, case when a.outcome = 'accepted' then set_config('synchronous_commit', 'off', true) end as commits
   from accept_jobs(:requests::jsonb, :payloads::text[], make_interval(secs => :resend)) a;
+
+-- name: job_on_disk(tenant, job)
+select job_on_disk(:tenant::uuid, :job::uuid) as done;
 
 -- name: unsend_jobs(tenants, jobs)
 select unsend_jobs(:tenants::uuid[], :jobs::uuid[]);

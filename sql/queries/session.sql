@@ -5,10 +5,6 @@ select set_config('muniment.tenant', :tenant, true);
 -- name: database_now()
 select now() as now;
 
--- name: wait_for_disk()
--- Its commit is on disk only after everything that any session has committed before it.
-select pg_logical_emit_message(true, 'muniment', '') is not null as done;
-
 -- name: server_facts()
 select current_setting('server_version') as version, current_user as role, r.rolsuper as superuser,
        r.rolbypassrls as bypasses_rls, current_setting('max_connections')::integer as max_connections,

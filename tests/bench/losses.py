@@ -14,6 +14,7 @@ from tests.bench.stage import Stage, headers
 from workers.embedded.server import Server
 
 LOAD_SECONDS = 6.0
+PAUSE_SECONDS = 0.5
 SETTLE_SECONDS = 90.0
 
 
@@ -48,13 +49,17 @@ def _under_load(stage: Stage, name: str, disturb: Callable[[], None], *, settle:
     with ExitStack() as stack:
         port = stack.enter_context(stage.api()).port
         stack.enter_context(stage.relay())
-        stack.enter_context(stage.worker(GROUP))
+        worker = stack.enter_context(stage.worker(GROUP))
         stop = threading.Event()
         clients = [threading.Thread(target=_write, args=(port, message, stop, accepted)) for _ in range(4)]
         for client in clients:
             client.start()
         time.sleep(LOAD_SECONDS / 3)
+        # A worker that keeps up leaves nothing in Redis to be lost.
+        worker.pause(True)
+        time.sleep(PAUSE_SECONDS)
         disturb()
+        worker.pause(False)
         began = time.monotonic()
         time.sleep(LOAD_SECONDS * 2 / 3)
         stop.set()

@@ -196,6 +196,35 @@ def missing_after_a_kill(stage: Stage, faults: str) -> int:
         return len(set(accepted) - set(Jobs(database, tenant).rows()))
 
 
+def test_h1_what_postgres_forgot_in_a_crash_is_not_acknowledged(stage: Stage) -> None:
+    """It is back before its answer is due: a new server's word about the disk says nothing of the old one's rows."""
+    with ExitStack() as stack:
+        database = TestDatabase(
+            stage.postgres, NAME, stack.enter_context(app(stage)), stack.enter_context(app(stage, "relay"))
+        )
+        with database.relay.system() as tx:
+            tenant = create_tenant(tx, "forgotten").id
+        seldom(database, "10s")
+        stack.callback(seldom, database, "200ms")
+        parts = stack.enter_context(fleet(database, stage.valkey.url, tenant))
+        one = parts.submitter("submit.sent=sleep:1:4")
+        request = parts.request()
+        future = one.accept(request)
+        until(lambda: request.job_id in Jobs(database, tenant).rows(), 3)
+        stage.restart(stage.postgres, stage.again)
+        database.server = stage.postgres
+        until(lambda: answers(database.app), 3)
+        with pytest.raises(Unavailable, match="crashed"):
+            future.result(20)
+        assert not Jobs(database, tenant).rows()
+
+
+def seldom(database: TestDatabase, delay: str) -> None:
+    """How often Postgres writes what nobody waits for."""
+    execute(database.admin, f"alter system set wal_writer_delay = '{delay}'")
+    execute(database.admin, "select pg_reload_conf()")
+
+
 def test_an_outage_of_postgres_is_logged_when_it_begins_and_when_it_ends(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

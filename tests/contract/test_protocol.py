@@ -8,7 +8,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from api.protocol import HEAD_BYTES
+from api.protocol import HEAD_BYTES, PIPELINED
 from tests.contract.server import Api
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -122,6 +122,18 @@ def test_what_does_not_end_is_refused_when_it_grows_too_long(api: Api, client: h
                 wire.send(more * (HEAD_BYTES // 4 // len(more)))
         # An answer may be lost when the connection ends with bytes that nobody has read.
         assert statuses(wire.end()) in ([431], [])
+
+
+def test_requests_do_not_gather_without_a_bound_before_their_answers(api: Api) -> None:
+    """Small ones, in one packet: as many as may be are kept, then the one being answered is the last."""
+    asked = GET + b"\r\n"
+    with Wire(api) as wire:
+        wire.send(asked * PIPELINED + GET + b"Connection: close\r\n\r\n")
+        assert statuses(wire.end()) == [200] * (PIPELINED + 1)
+    with Wire(api) as wire:
+        with suppress(ConnectionError):
+            wire.send(asked * 20 * PIPELINED)
+        assert len(statuses(wire.end())) <= 1
 
 
 def test_a_head_of_the_limit_is_read_and_a_longer_one_is_431(api: Api) -> None:

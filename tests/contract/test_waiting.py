@@ -139,8 +139,8 @@ def test_a_wait_that_cannot_be_read_is_refused(client: httpx.Client) -> None:
         assert answer.json()["errors"][0]["field"] == "Prefer"
 
 
-def hang_up(api: Api, tenant: UUID, path: str, body: dict[str, str], **headers: str) -> UUID:
-    """Sends a request that waits, and closes the connection once its job is there; the job's id."""
+def hang_up(api: Api, tenant: UUID, path: str, body: dict[str, str], *, behind: str = "", **headers: str) -> UUID:
+    """Sends a request that waits, and closes the connection once its job is there; the job's id. `behind` is sent with it."""
     text = json.dumps(body)
     lines = [
         f"POST {path} HTTP/1.1",
@@ -151,7 +151,7 @@ def hang_up(api: Api, tenant: UUID, path: str, body: dict[str, str], **headers: 
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"Prefer": "wait=60", **headers}.items()]
     host, port = api.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + text).encode())
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + text + behind).encode())
         return open_job(api, tenant)
 
 
@@ -165,8 +165,9 @@ def disconnects(api: Api) -> float:
     return sum(found)
 
 
-def test_a_read_whose_client_goes_away_is_cancelled(api: Api, tenant: UUID) -> None:
-    job = hang_up(api, tenant, READ, {"question": "x"})
+@pytest.mark.parametrize("behind", ["", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["alone", "pipelined"])
+def test_a_read_whose_client_goes_away_is_cancelled(api: Api, tenant: UUID, behind: str) -> None:
+    job = hang_up(api, tenant, READ, {"question": "x"}, behind=behind)
     until(lambda: job_state(api, job) == "cancelled")
     until(lambda: disconnects(api) == 1)
     assert len(api.services.waiter) == 0

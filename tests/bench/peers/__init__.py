@@ -6,6 +6,7 @@ store no result. Workers are processes of their own.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -117,6 +118,10 @@ class Process:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def pause(self, still: bool) -> None:
+        """Stands still, or goes on."""
+        self._process.send_signal(signal.SIGSTOP if still else signal.SIGCONT)
 
     def stop(self) -> None:
         self._process.terminate()
