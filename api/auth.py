@@ -129,7 +129,10 @@ class Require(SecurityBase):
         self.scheme_name = "key"
 
     async def __call__(self, request: Request) -> Principal:
-        principal = await Services.of(request).authenticator.principal(request.headers.get("authorization"))
+        sent = request.headers.getlist("authorization")
+        if len(sent) > 1:
+            raise Unauthenticated("the header Authorization is given more than once; send it once")
+        principal = await Services.of(request).authenticator.principal(sent[0] if sent else None)
         store: str | None = request.path_params.get("store")
         self.check(principal, store)
         if store is not None and not is_store_name(store) and request.method != "PUT":

@@ -1,10 +1,12 @@
 """HTTP/1.1 on a connection: httptools parses, and what its parser leaves open is refused here.
 
 That is: how long a head may be, and whatever else no body is made of; a Host that is missing or given twice; codings of a
-body other than chunks; versions other than 1.0 and 1.1. What is refused is answered with a problem, or with nothing when
-another answer is under way, and the connection closes.
+body other than chunks; versions other than 1.0 and 1.1; heads that do not come to their end. What is refused is answered
+with a problem, or with nothing when another answer is under way, and the connection closes. An offer to go on with another
+protocol is declined by serving the request as if it had not been made (RFC 9110 §7.8).
 """
 
+import asyncio
 import json
 from http import HTTPStatus
 from typing import Any
@@ -18,7 +20,9 @@ from api.problems import MEDIA_TYPE
 HEAD_BYTES = 64 * 1024
 """Of the request line with all headers; and of what stands between two pieces of a body, or behind the last (trailers)."""
 VERSIONS = ("1.1", "1.0")
-PIPELINED = 64
+HEAD_SECONDS = 30.0
+"""For a head to arrive: from the connection's beginning, or from the first byte behind the request before."""
+PIPELINED = 256
 """The most requests that may come ahead of their answers: a read of the socket may hold thousands of small ones."""
 
 
@@ -36,26 +40,54 @@ class HttpProtocol(HttpToolsProtocol):
     _fault = HTTPStatus.BAD_REQUEST
     _deaf = False
     """Whatever comes now is not read: the connection ends with what is being answered."""
+    _begun = False
+    """A part of a head has come."""
+    _offered = False
+    """The head that was just read offers another protocol: nothing was done about it yet."""
+    _since: float | None = None
+    """When the wait for the present head began, by the loop's clock; None while none is waited for."""
+    _timer: asyncio.TimerHandle | None = None
+    """At most one a connection: it looks at `_since` when it fires, so that requests need not set or cancel it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        self._await_head()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
         self._unset_keepalive_if_required()
         self._moved = False
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Not granted. Where the parser says that HTTP goes on is wrong behind a body, so nothing more is read.
-            self._deaf = True
-            self.cycle.keep_alive = False
-            if self.cycle.response_complete:
-                self.transport.close()
-        except httptools.HttpParserError:
-            self._refuse(self._fault)
-        if not self._moved and not self._deaf:
+        self._feed(data)
+        if self._deaf:
+            return
+        if not self._moved:
             self._held += len(data)
             if self._held > HEAD_BYTES:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if self._since is None and self._in_head and (self._begun or not self._moved):
+            self._await_head()
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                data = self._declined() + data[offer.args[0] :]  # the offset is where the head ends
+                continue
+            except httptools.HttpParserError:
+                self._refuse(self._fault)
+            return
+
+    def _declined(self) -> bytes:
+        """The head that was just read without its offer of another protocol, for a new parser: the old one takes a body for
+        a part of that protocol."""
+        self._offered = False
+        start = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return b"".join([start, *lines, b"\r\n"])
 
     def connection_lost(self, exc: Exception | None) -> None:
         # uvicorn tells the newest request alone, which may not be the one that is being answered.
@@ -64,13 +96,40 @@ class HttpProtocol(HttpToolsProtocol):
             now.disconnected = True
             now.message_event.set()
         self.pipeline.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def _move(self) -> None:
         self._moved = True
         self._held = 0
 
+    # The wait for a head ----------------------------------------------------------------------------------------------
+
+    def _await_head(self) -> None:
+        self._since = self.loop.time()
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._since is None or self._deaf or self.transport.is_closing():
+            return
+        if self._answering is not None and not self._answering.response_complete:
+            self._since = self.loop.time()  # while an answer is under way, we may not be reading
+        left = self._since + HEAD_SECONDS - self.loop.time()
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._look)
+        elif self._begun:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        else:
+            self.transport.close()
+
     # Parser callbacks -------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begun = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # trailers would join the headers that the app has long read
@@ -78,8 +137,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._check_head()
+        if self.parser.should_upgrade():
+            self._offered = True
+            return
         super().on_headers_complete()
-        self._in_head = False
+        self._in_head = self._begun = False
+        self._since = None
         self._move()
 
     def on_body(self, body: bytes) -> None:
@@ -87,6 +150,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._offered:
+            return
         super().on_message_complete()
         self._in_head = True
         self._move()
@@ -140,6 +205,8 @@ class HttpProtocol(HttpToolsProtocol):
         detail = "this is no HTTP/1.1 request that this server reads"
         if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             detail = f"the request line and headers are over {HEAD_BYTES} bytes; send less"
+        elif status == HTTPStatus.REQUEST_TIMEOUT:
+            detail = f"the request line and headers did not arrive within {HEAD_SECONDS:g} s; send them at once"
         problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
         body = json.dumps(problem).encode()
         headers = [

@@ -58,9 +58,12 @@ def wait_seconds(request: Request, default: int) -> int:
 
 async def idempotency(request: Request) -> Idempotency | None:
     """The Idempotency-Key with what it is bound to: the method and path, and the body by its SHA-256."""
-    key = request.headers.get("idempotency-key")
-    if key is None:
+    sent = request.headers.getlist("idempotency-key")
+    if not sent:
         return None
+    if len(sent) > 1:
+        raise InvalidRequest.field("Idempotency-Key", "is given more than once; send it once")
+    key = sent[0]
     if _KEY.fullmatch(key) is None:
         raise InvalidRequest.field("Idempotency-Key", "must be 1 to 255 printable ASCII characters")
     route = f"{request.method} {request.scope['path']}"

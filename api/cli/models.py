@@ -1,6 +1,5 @@
 """`models`: profiles and who may name them; recorded replies to a file and back."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,8 +151,7 @@ def _change_grants(change: "Callable[..., Grant]", name: str, tenant: str) -> No
         print_json(change(tx, name, find_tenant(tx, tenant).id, filed=filed).as_json())
 
 
-def _input() -> Any:
-    try:
-        return json.load(sys.stdin)
-    except ValueError as error:
-        raise typer.BadParameter(f"is no JSON: {error}", param_hint="standard input") from None
+def _input() -> object:
+    from core.jsontext import loads
+
+    return loads(sys.stdin.buffer.read(), "standard input")

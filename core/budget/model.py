@@ -54,14 +54,17 @@ class Reservation:
 
 
 def nanos(amount: Decimal | float | int | str) -> int:
-    """Whole units as nano-units, e.g. "0.01" as 10,000,000; rounded to the nearest. Raises ValueError."""
+    """Whole units as nano-units, e.g. "0.01" as 10,000,000; rounded to the nearest, but never to 0. Raises ValueError."""
     try:
         value = Decimal(str(amount))
     except ArithmeticError:
         raise ValueError(f"{amount!r:.40} is not an amount") from None
     if not value.is_finite() or not 0 <= value <= LARGEST_CAP:
         raise ValueError(f"must be between 0 and {LARGEST_CAP}")
-    return int((value * NANO).to_integral_value(ROUND_HALF_EVEN))
+    rounded = int((value * NANO).to_integral_value(ROUND_HALF_EVEN))
+    if value and not rounded:
+        raise ValueError("is too small: the smallest amount is 0.000000001, and 0 stops all spending")
+    return rounded
 
 
 def units(amount: int) -> str:

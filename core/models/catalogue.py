@@ -23,6 +23,7 @@ from core.models.profiles import ModelProfile, parse_model
 from core.settings import Settings, SettingsError
 from core.store.database import Database, Tx
 from core.tenants.names import is_store_name
+from core.text import check_text
 
 Either: TypeAlias = ModelProfile | EmbeddingProfile
 Named: TypeAlias = str | Mapping[str, Any]
@@ -35,6 +36,13 @@ KEPT = 1_000
 def parse_profile(name: str, data: object, key_envs: Collection[str]) -> Either:
     """A profile of either sort: with `url`, or of a kind that only embeds, it is an embedding's. Raises InvalidRequest."""
     fields: Mapping[str, Any] = cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
+    for (
+        field,
+        value,
+    ) in fields.items():  # pydantic would say of a lone surrogate that it is no string, and of NUL nothing
+        check_text(field, field.encode("unicode_escape").decode())
+        if isinstance(value, str):
+            check_text(value, field)
     if "url" in fields or fields.get("kind") in ("builtin", "ollama"):
         return parse_embedding(name, fields, key_envs)
     return parse_model(name, cast("object", data), key_envs)

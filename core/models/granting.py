@@ -62,7 +62,7 @@ def put_profile(
     except InvalidRequest as error:
         for problem in error.fields:
             problem.field = f"profile.{problem.field}"
-        raise
+        raise InvalidRequest(f"profile.{error.detail}", fields=error.fields) from None
     tenants = parse_grants(grants)
     wanted = sorted(tenants or ())
     unknown = tx.rows("unknown_tenants", tenants=wanted)

@@ -199,6 +199,8 @@ def test_operators_set_caps_and_see_every_account(operator: httpx.Client, payer:
         ({"caps": {"jev": -1}}, "caps.jev"),
         ({"caps": {"jev": "much"}}, "caps.jev"),
         ({"caps": {"jev": True}}, "caps.jev"),
+        ({"caps": {"jev": "0.0000000000001"}}, "caps.jev"),
+        ({"jobCaps": {"jev": 1e-13}}, "jobCaps.jev"),
         ({"caps": {"local": 1}}, "caps.local"),
         ({"jobCaps": {"jev": 1e12}}, "jobCaps.jev"),
         ({"caps": {"jev": 1}, "tenant": "acme"}, "tenant"),

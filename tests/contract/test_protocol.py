@@ -191,18 +191,123 @@ def test_spaces_around_a_value_are_none_of_it(api: Api, client: httpx.Client) ->
         assert statuses(wire.end()) == [200]
 
 
-def test_another_protocol_is_not_spoken(api: Api, client: httpx.Client) -> None:
-    """The request is answered, and what follows is not read: with a body, the parser does not know where it begins."""
-    key = f"Authorization: {client.headers['authorization']}\r\n".encode()
-    for length, body in (
-        (b"Content-Length: 13", b'{"text": "x"}'),
-        (b"Transfer-Encoding: chunked", b"1\r\n7\r\n0\r\n\r\n"),
-    ):
+# Offers of another protocol, and heads that do not end ----------------------------------------------------------------
+
+LENGTH = (b"Content-Length: 13\r\n", b'{"text": "x"}')
+CHUNKS = (b"Transfer-Encoding: chunked\r\n", b'4\r\n{"te\r\n9\r\nxt": "x"}\r\n0\r\n\r\n')
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+OFFERS = {
+    "as curl": H2C,
+    "as Java": H2C.lower().replace(b": ", b":"),
+    "a WebSocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+    "two": b"Upgrade: TLS/1.0\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n",
+}
+LAST = GET + b"Connection: close\r\n\r\n"
+
+
+def key_line(client: httpx.Client) -> bytes:
+    return f"Authorization: {client.headers['authorization']}\r\n".encode()
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+def test_an_offer_of_another_protocol_is_declined_and_the_body_is_read(
+    api: Api, client: httpx.Client, offer: str
+) -> None:
+    for framing, body in (LENGTH, CHUNKS):
+        head = POST + key_line(client) + OFFERS[offer] + framing + b"\r\n"
+        for pieces in (
+            [head + body + LAST],
+            [GET + b"\r\n" + POST + key_line(client) + framing + b"\r\n" + body + head + body + LAST],
+            [head, body, LAST],
+            [head[:-1], head[-1:] + body[:3], body[3:] + LAST],
+            [bytes([byte]) for byte in head + body + LAST],
+        ):  # fmt: skip
+            with Wire(api) as wire:
+                for piece in pieces:
+                    wire.send(piece)
+                answer = wire.end()
+            assert statuses(answer) in ([202, 200], [200, 202, 202, 200]), answer
+
+
+def test_an_offer_without_a_body_keeps_its_connection(api: Api) -> None:
+    with Wire(api) as wire:
+        wire.send((GET + H2C + b"\r\n") * 2)  # the second one waits for the first one's answer
+        wire.send(GET + H2C + b"\r\n" + LAST)
+        answer = wire.end()
+    assert statuses(answer) == [200] * 4
+    assert answer.count("connection: close") == 1
+
+
+def test_an_offer_with_a_body_that_is_asked_for(api: Api, client: httpx.Client) -> None:
+    framing, body = LENGTH
+    with Wire(api) as wire:
+        wire.send(POST + key_line(client) + H2C + framing + b"Expect: 100-continue\r\n\r\n")
+        wire.until("100 Continue")
+        wire.send(body + LAST)
+        assert statuses(wire.end()) == [100, 202, 200]
+
+
+@pytest.mark.parametrize("name", [name for name, asked in NO_REQUEST.items() if asked.startswith(POST)])
+def test_an_offer_opens_no_other_way_to_read_a_body(api: Api, name: str) -> None:
+    with Wire(api) as wire:
+        wire.send(NO_REQUEST[name].replace(b"Host: x\r\n", b"Host: x\r\n" + H2C))
+        assert statuses(wire.end()) == [400]
+
+
+def test_a_head_of_the_limit_may_hold_an_offer_and_a_longer_one_is_431(api: Api) -> None:
+    for size, status in ((HEAD_BYTES - 400, 200), (OVER, 431)):
         with Wire(api) as wire:
-            wire.send(POST + key + length + b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + body + GET + b"\r\n")
-            answer = wire.end()
-        assert statuses(answer) in ([202], [422]), answer
-        assert "connection: close" in answer
+            wire.send(GET + H2C.replace(b"Connection: ", b"Connection: close, ") + b"a: " + b"b" * size + b"\r\n\r\n")
+            assert statuses(wire.end()) == [status]
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"G", GET, GET + b"a: b"])
+def test_a_head_that_does_not_come_in_time_ends_its_connection(
+    api: Api, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.protocol.HEAD_SECONDS", 0.2)
+    expected = [408] if begun.startswith(b"G") else []
+    with Wire(api) as wire:
+        wire.send(begun)
+        answer = wire.end()
+    assert statuses(answer) == expected
+    assert ("within 0.2 s" in answer) == bool(expected)
+    if begun:  # behind a request as well, where a silent connection is kept
+        with Wire(api) as wire:
+            wire.send(GET + b"\r\n")
+            wire.until("}")
+            wire.send(begun)
+            assert statuses(wire.end()) == [200, *expected]
+
+
+def test_a_head_may_be_slow_while_the_answer_before_it_is(
+    api: Api, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.protocol.HEAD_SECONDS", 0.3)
+    framing, body = LENGTH
+    with Wire(api) as wire:  # nobody works here, so that the wait lasts its whole second
+        wire.send(POST + key_line(client) + framing + b"Prefer: wait=1\r\n\r\n" + body + LAST[:20])
+        wire.until("/v1/jobs/")
+        wire.send(LAST[20:])
+        assert statuses(wire.end()) == [202, 200]
+
+
+def test_a_kept_connection_and_a_slow_body_are_not_ended_by_the_wait_for_a_head(
+    api: Api, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.protocol.HEAD_SECONDS", 0.2)
+    framing, body = LENGTH
+    with Wire(api) as idle, Wire(api) as slow:
+        idle.send(GET + b"\r\n")
+        idle.until("}")
+        slow.send(POST + key_line(client) + framing + b"\r\n" + body[:5])
+        for _ in range(3):
+            with Wire(api) as silent:  # a whole wait
+                assert silent.end() == ""
+        idle.send(LAST)
+        assert statuses(idle.end()) == [200, 200]
+        slow.send(body[5:] + LAST)
+        assert statuses(slow.end()) == [202, 200]
 
 
 def test_a_body_that_is_waited_for_is_asked_for(api: Api, client: httpx.Client) -> None:

@@ -143,6 +143,15 @@ def test_without_a_good_key_nothing_opens(world: World) -> None:
                 assert not needs or answer.headers["WWW-Authenticate"] == "Bearer"
 
 
+def test_a_key_that_is_sent_twice_opens_nothing(world: World) -> None:
+    """Which of the two counts would be a guess, and a proxy may have guessed otherwise."""
+    good = f"Bearer {world.api.key(world.a)}"
+    with world.api.client() as client:
+        answer = client.get("/v1/stores", headers=[("Authorization", good), ("Authorization", good)])
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert "Authorization is given more than once" in answer.json()["detail"]
+
+
 def test_every_other_scope_is_refused_before_the_body_is_looked_at(world: World) -> None:
     for scope in ALL:
         with world.api.client(world.api.key(world.a, (scope,))) as client:

@@ -285,6 +285,10 @@ def test_a_key_that_is_none(client: httpx.Client) -> None:
         answer = client.post(WRITE, json={"text": "x"}, headers=[(b"Idempotency-Key", key)])
         assert answer.status_code == 422, key
         assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
+    answer = client.post(WRITE, json={"text": "x"}, headers=[(b"Idempotency-Key", b"a"), (b"Idempotency-Key", b"a")])
+    assert answer.status_code == 422
+    (problem,) = answer.json()["errors"]
+    assert (problem["field"], "more than once" in problem["message"]) == ("Idempotency-Key", True)
 
 
 def test_a_retry_with_a_key_is_done_once(api: Api, client: httpx.Client, tenant: UUID) -> None:

@@ -101,6 +101,23 @@ def test_what_is_wrong_with_a_profile_is_named(env: dict[str, str], definition: 
     assert [one["name"] for one in json.loads(run(env, "list", "--json"))["items"]] == ["filed"]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "standard input: is not JSON at byte 1: it breaks off"),
+        ("[" * 100_000, "standard input: is nested too deeply"),
+        ('{"model": "a", "model": "b"}', "model: is given twice"),
+        ('{"kind": "local", "model": "a\\u0000"}', "profile.model: holds a NUL character (U+0000) at character 1"),
+        ('{"kind": "local", "model": "a\\ud800"}', "profile.model: holds a lone surrogate (U+D800) at character 1"),
+        ('{"url": "\\u0000"}', "profile.url: holds a NUL character"),
+        ('{"a\\ud800": 1}', "profile.a\\ud800: holds a lone surrogate (U+D800) at character 1"),
+    ],
+)
+def test_what_is_no_json_or_no_text_is_told_in_one_line(env: dict[str, str], text: str, said: str) -> None:
+    (line,) = run(env, "set", "judge", stdin=text, status=1).splitlines()
+    assert said in line
+
+
 def test_what_is_not_there_or_not_theirs_to_change_is_told(env: dict[str, str]) -> None:
     acme = str(made(env, "acme"))
     assert "no such profile" in run(env, "delete", "nothing", status=1)
@@ -113,7 +130,6 @@ def test_what_is_not_there_or_not_theirs_to_change_is_told(env: dict[str, str]) 
         assert "of the file MUNIMENT_MODELS" in run(env, *command, stdin=WRITER, status=1)
     assert "builtin" in run(env, "set", "builtin", stdin=WRITER, status=1)
     assert "name: must be" in run(env, "set", "Not A Name", stdin=WRITER, status=1)
-    assert "is no JSON" in run(env, "set", "judge", stdin="{", status=2)
 
 
 def test_a_profile_that_a_store_names_is_not_deleted(env: dict[str, str], database: TestDatabase, tenant: UUID) -> None:

@@ -61,6 +61,7 @@ def test_caps_are_shown_and_set(env: dict[str, str]) -> None:
     assert "always has a cap" in run(env, "budget", "set", "jev", "none", status=2)
     assert "no account" in run(env, "budget", "set", "local", "1", status=2)
     assert "amount" in run(env, "budget", "set", "jev", "much", status=2)
+    assert "too small" in run(env, "budget", "set", "jev", "0.0000000000001", status=2)
     assert "no tenant 'nobody'" in run(env, "budget", "set", "jev", "1", "--tenant", "nobody", status=1)
 
 

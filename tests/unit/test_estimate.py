@@ -80,6 +80,10 @@ def test_amounts_as_people_write_them() -> None:
     for wrong in ("-1", "x", "nan", "inf", "", LARGEST_CAP + 1):
         with pytest.raises(ValueError, match=r"amount|between"):
             nanos(wrong)
+    assert (nanos("0"), nanos("0.0"), nanos("6e-10")) == (0, 0, 1)
+    for tiny in ("5e-10", "0.0000000000001", 1e-13):
+        with pytest.raises(ValueError, match="too small"):
+            nanos(tiny)
 
 
 def test_configured_caps_are_read_from_json_and_faults_name_the_variable() -> None:
