@@ -36,10 +36,8 @@ KEPT = 1_000
 def parse_profile(name: str, data: object, key_envs: Collection[str]) -> Either:
     """A profile of either sort: with `url`, or of a kind that only embeds, it is an embedding's. Raises InvalidRequest."""
     fields: Mapping[str, Any] = cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
-    for (
-        field,
-        value,
-    ) in fields.items():  # pydantic would say of a lone surrogate that it is no string, and of NUL nothing
+    # pydantic would say of a lone surrogate that it is no string, and of NUL nothing.
+    for field, value in fields.items():
         check_text(field, field.encode("unicode_escape").decode())
         if isinstance(value, str):
             check_text(value, field)

@@ -10,7 +10,7 @@ import pytest
 from core.errors import Unavailable
 from core.faults import Faults
 from core.search.lexical import building, erasing, fallback, known, sealing, writing
-from core.search.lexical.building import maintain
+from core.search.lexical.building import go_on, maintain
 from core.search.lexical.fallback import search
 from core.search.lexical.service import LexicalIndex
 from core.search.lexical.writing import request_job
@@ -35,7 +35,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (writing, "LOOSE", 5), (writing, "PACK", 14), (writing, "SEAL", 12), (sealing, "SEAL", 12),
         (sealing, "FULL", 40), (sealing, "PAGE", 7), (sealing, "GARBAGE_PAGE", 5), (sealing, "INSERTED", 9),
-        (known, "FEW", 2), (building, "PAGE", 4), (building, "LAST", 6), (fallback, "PAGE", 5), (erasing, "PAGE", 6),
+        (known, "FEW", 2), (building, "PAGE", 4), (building, "LAST", 6), (building, "SEAL", 12),
+        (fallback, "PAGE", 5), (erasing, "PAGE", 6),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
@@ -103,6 +104,35 @@ def test_a_store_without_an_index_is_ranked_in_memory_until_a_job_has_built_it(
     for _ in range(10):
         story.check()
     assert story.in_memory == 1
+
+
+def test_what_is_written_while_a_job_works_gets_a_job_of_its_own(
+    database: TestDatabase, memory: Memory, small: None
+) -> None:
+    """Its writers saw that job, and asked for none."""
+
+    def waiting() -> list[UUID]:
+        rows = execute(database.admin, "select job_id from jobs where kind = 'index' and finished_at is null")
+        return [row[0] for row in rows]
+
+    def end(*jobs: UUID) -> None:
+        execute(
+            database.admin, "update jobs set state = 'succeeded', finished_at = now() where job_id = any(%s)", [*jobs]
+        )
+        with memory.db.tenant(memory.tenant) as tx:
+            go_on(tx, memory.tenant, memory.store)
+
+    for turn in range(4):
+        memory.batch([{"text": f"the tide {turn} {n}"} for n in range(6)])
+    first = waiting()
+    assert len(first) == 1
+    end(*first)
+    second = waiting()
+    assert len(second) == 1
+    assert second != first
+    maintain(memory.db, memory.tenant, memory.store, lambda: None)
+    end(*second)
+    assert waiting() == []
 
 
 def test_equal_scores_come_in_the_order_of_their_ids(memory: Memory) -> None:

@@ -1,7 +1,7 @@
 """The lexical index: what writes leave to be done in the background (core/search/lexical)."""
 
 from core.jobs.model import Done
-from core.search.lexical.building import maintain
+from core.search.lexical.building import go_on, maintain
 from workers.actors.work import Work
 
 
@@ -12,4 +12,5 @@ def maintain_index(work: Work) -> Done:
     """
     rebuild = work.body().get("rebuild") is True
     maintain(work.db, work.claim.tenant_id, work.store_id(), work.check, rebuild=rebuild, faults=work.faults)
-    return Done({})
+    claim, store_id = work.claim, work.store_id()
+    return Done({}, lambda tx: go_on(tx, claim.tenant_id, store_id))

@@ -13,7 +13,17 @@ from core.faults import Faults
 from core.search.lexical.columns import Columns, Indexed
 from core.search.lexical.postings import DOCUMENTS, Inverted
 from core.search.lexical.sealing import TRIES, Changed, Sealer, insert_sealed
-from core.search.lexical.writing import PUBLIC, Written, add_segments, analysed, join, scope_codes, segment
+from core.search.lexical.writing import (
+    PUBLIC,
+    SEAL,
+    Written,
+    add_segments,
+    analysed,
+    join,
+    request_job,
+    scope_codes,
+    segment,
+)
 from core.store.database import Database, Row, Tx
 
 PAGE = 2_048
@@ -37,6 +47,20 @@ def maintain(
     if rebuild or builder.needed():
         builder.run()
     Sealer(db, tenant_id, store_id, check, faults).run()
+
+
+def go_on(tx: Tx, tenant_id: UUID, store_id: UUID) -> None:
+    """In the transaction that ends a job of `maintain`: asks for another when there is something to do again. Whoever wrote
+    while the job ran saw it, and asked for none."""
+    place = {"tenant": tenant_id, "store": store_id}
+    tx.row("lock_store", **place)  # a write before this is seen here, a later one sees that the job has ended
+    wanted = tx.row("wanted_index", **place)
+    if wanted is None or not wanted["next_number"]:
+        return
+    indexes = tx.rows("lexical_indexes", **place)
+    active = next((index for index in indexes if index["state"] == "active"), None)
+    if active is None or active["version"] != wanted["version"] or active["loose_from"] - active["sealed_to"] >= SEAL:
+        request_job(tx, tenant_id, store_id)
 
 
 class _Builder:

@@ -47,9 +47,8 @@ class Sealer:
         self._faults = faults or Faults()
 
     def run(self) -> None:
-        while self._tried(self._seal):
-            self._check()
-        while self._tried(self._merge):
+        # A merge takes its time: what was written meanwhile is sealed before the next.
+        while self._tried(self._seal) or self._tried(self._merge):
             self._check()
         self.collect()
 
