@@ -14,7 +14,8 @@ from tests.bench.stage import Stage, headers
 from workers.embedded.server import Server
 
 LOAD_SECONDS = 6.0
-PAUSE_SECONDS = 0.5
+GATHERED = 50
+"""Jobs whose wake-ups lie in Redis when it is disturbed."""
 SETTLE_SECONDS = 90.0
 
 
@@ -57,7 +58,7 @@ def _under_load(stage: Stage, name: str, disturb: Callable[[], None], *, settle:
         time.sleep(LOAD_SECONDS / 3)
         # A worker that keeps up leaves nothing in Redis to be lost.
         worker.pause(True)
-        time.sleep(PAUSE_SECONDS)
+        _until_waiting(stage, GATHERED)
         disturb()
         worker.pause(False)
         began = time.monotonic()
@@ -73,6 +74,14 @@ def _under_load(stage: Stage, name: str, disturb: Callable[[], None], *, settle:
     done = {str(job): int(count) for job, count in effects}
     ids = {answer.decode() for answer in accepted}
     return len(ids), len(ids - done.keys()), sum(count > 1 for count in done.values()), seconds
+
+
+def _until_waiting(stage: Stage, jobs: int) -> None:
+    deadline = time.monotonic() + 30
+    while stage.left() < jobs:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{stage.left()} of {jobs} jobs wait while their worker stands still")
+        time.sleep(0.02)
 
 
 def _write(port: int, message: bytes, stop: threading.Event, accepted: list[bytes]) -> None:
