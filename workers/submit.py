@@ -99,8 +99,8 @@ class Submitter:
                         future.set_exception(Unavailable(f"{type(error).__name__}: {error}"))
 
     def _commit(self, group: list[tuple[JobRequest, "Future[Accepted]"]], *, lone: bool) -> None:
-        # A lone request's row is seen by a worker before it is on disk: somebody may wait for that one job, and the disk is up
-        # to a fifth of its way. Under load the group's own commit is the cheaper way to the disk.
+        # A lone request's row is seen by a worker before it is on disk: somebody may wait for that one job, and the disk
+        # takes a fifth of the time. Under load the group's own commit is the cheaper way to the disk.
         try:
             accepted = self._accept([request for request, _ in group], "accept_jobs_soon" if lone else "accept_jobs")
         except Exception as error:
