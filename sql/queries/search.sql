@@ -1,10 +1,11 @@
 -- The lexical index (core/search/lexical). Statements that return bytes are run in the binary protocol.
 
--- name: lexical_state(tenant, store, version, build, epoch, layout, known, named, have, workspace, session)
+-- name: lexical_state(tenant, store, version, build, epoch, layout, known, named, small, have, workspace, session)
 -- What a search must know, in one snapshot: the store, its active build of the version (null: none), the codes of what the
 -- caller sees, and a row a segment: all of them when the layout differs from the caller's, else those that end beyond
--- `known`. Columns come for the latter only (ids, the largest, when the caller has those before: `named` above 0), packed
--- postings for segments that the caller does not have. Of another build or epoch the caller knows nothing.
+-- `known`. Columns come for the latter only (ids, the largest, when the caller has those before, `named` above 0, or when the
+-- store has at most `small` records), packed postings for segments that the caller does not have. Of another build or epoch
+-- the caller knows nothing.
 select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
        case when :workspace::text is null and :session::text is null then null else array(
          select c.code from lexical_scopes c
@@ -22,7 +23,8 @@ select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
        case when g.end_number > k.known then g.scopes end as scopes,
        case when g.end_number > k.known then g.ordinals end as ordinals,
        case when g.end_number > k.known then g.pieces end as pieces,
-       case when g.end_number > k.known and k.same and :named::bigint > 0 then g.ids end as ids,
+       case when g.end_number > k.known and (s.next_number <= :small::bigint or (k.same and :named::bigint > 0))
+            then g.ids end as ids,
        case when not k.same or g.segment_id <> all (:have::bigint[]) then g.packed end as packed
   from stores s
   left join lexical_indexes i
@@ -221,8 +223,9 @@ gone_segments as (delete from lexical_segments where tenant_id = :tenant and sto
 gone_scopes as (delete from lexical_scopes where tenant_id = :tenant and store_id = :store)
 delete from lexical_indexes where tenant_id = :tenant and store_id = :store;
 
--- name: request_index_job(tenant, store, job, payload, keep, attempts, again)
--- A job of kind `index`, unless the store's last one has not ended (`again`: all the same). The relay sends it.
+-- name: request_index_job(tenant, store, job, payload, keep, attempts, again, delay)
+-- A job of kind `index`, unless the store's last one has not ended (`again`: all the same). The relay sends it, `delay`
+-- seconds from now (null: at once).
 with asked as (
   update stores s set index_job = :job
    where s.tenant_id = :tenant and s.store_id = :store
@@ -230,9 +233,10 @@ with asked as (
        select from jobs j where j.tenant_id = s.tenant_id and j.job_id = s.index_job and j.finished_at is null))
   returning s.tenant_id, s.store_id),
 made as (
-  insert into jobs (tenant_id, job_id, store_id, kind, queue, payload_bytes, keep_seconds, max_attempts)
-  select a.tenant_id, :job, a.store_id, 'index', 'embed.bulk', octet_length(:payload::text), :keep::integer, :attempts::smallint
-    from asked a
+  insert into jobs (tenant_id, job_id, store_id, kind, queue, payload_bytes, keep_seconds, max_attempts, run_at, due_at)
+  select a.tenant_id, :job, a.store_id, 'index', 'embed.bulk', octet_length(:payload::text), :keep::integer,
+         :attempts::smallint, d.at, d.at
+    from asked a cross join (select now() + make_interval(secs => :delay::float8) as at) d
   returning tenant_id, job_id)
 insert into job_payloads (tenant_id, job_id, payload) select m.tenant_id, m.job_id, :payload::text from made m
 returning job_id;

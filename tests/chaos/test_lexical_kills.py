@@ -31,7 +31,7 @@ from core.search.lexical.building import maintain
 from core.store.database import Database
 dsn, tenant, store, point, rebuild = sys.argv[1:]
 writing.SEAL = sealing.SEAL = 12
-sealing.FULL = 40
+sealing.TIERS = (20, 40)
 with Database(dsn, name="dies", size=2) as db:
     maintain(db, UUID(tenant), UUID(store), lambda: None, rebuild=rebuild == "rebuild", faults=Faults(f"{point}=kill:0.6"))
 """
@@ -41,7 +41,7 @@ with Database(dsn, name="dies", size=2) as db:
 def memory(database: TestDatabase, tenant: UUID, monkeypatch: pytest.MonkeyPatch) -> Memory:
     for module, name, value in (
         (writing, "LOOSE", 5), (writing, "PACK", 14), (writing, "SEAL", 12), (sealing, "SEAL", 12),
-        (sealing, "FULL", 40),
+        (sealing, "TIERS", (20, 40)), (writing, "SEAL_SECONDS", 0.2),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     return frozen_journal(database, tenant)

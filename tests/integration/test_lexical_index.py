@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import Unavailable
 from core.faults import Faults
-from core.search.lexical import building, erasing, fallback, known, sealing, writing
+from core.search.lexical import building, erasing, fallback, known, sealing, service, writing
 from core.search.lexical.building import go_on, maintain
 from core.search.lexical.fallback import search
 from core.search.lexical.service import LexicalIndex
@@ -34,9 +34,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of a few records, so that a short story has many of them."""
     for module, name, value in (
         (writing, "LOOSE", 5), (writing, "PACK", 14), (writing, "SEAL", 12), (sealing, "SEAL", 12),
-        (sealing, "FULL", 40), (sealing, "PAGE", 7), (sealing, "GARBAGE_PAGE", 5), (sealing, "INSERTED", 9),
-        (known, "FEW", 2), (building, "PAGE", 4), (building, "LAST", 6), (building, "SEAL", 12),
-        (fallback, "PAGE", 5), (erasing, "PAGE", 6),
+        (sealing, "TIERS", (20, 40)), (sealing, "PAGE", 7), (sealing, "GARBAGE_PAGE", 5), (sealing, "INSERTED", 9),
+        (known, "FEW", 2), (building, "PAGE", 4), (building, "LAST", 6), (writing, "SEAL_SECONDS", 0.2),
+        (fallback, "PAGE", 5), (erasing, "PAGE", 6), (service, "SMALL", 30),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 

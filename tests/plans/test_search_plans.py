@@ -20,7 +20,8 @@ TABLES = (
     "erasures", "record_entities", "vectors", "vector_sets",
 )  # fmt: skip
 STATE: dict[str, Any] = {
-    "version": "1", "build": "1", "epoch": "0", "layout": "0", "named": "0", "have": "{}", "workspace": None, "session": None,
+    "version": "1", "build": "1", "epoch": "0", "layout": "0", "named": "0", "small": "20000", "have": "{}",
+    "workspace": None, "session": None,
 }  # fmt: skip
 SPACE = UUID(int=7)
 SEEN: dict[str, Any] = {"workspace": None, "session": "s-7"}

@@ -15,10 +15,10 @@ from core.search.lexical.postings import DOCUMENTS, Inverted
 from core.search.lexical.sealing import TRIES, Changed, Sealer, insert_sealed
 from core.search.lexical.writing import (
     PUBLIC,
-    SEAL,
     Written,
     add_segments,
     analysed,
+    ask_for_job,
     join,
     request_job,
     scope_codes,
@@ -59,8 +59,10 @@ def go_on(tx: Tx, tenant_id: UUID, store_id: UUID) -> None:
         return
     indexes = tx.rows("lexical_indexes", **place)
     active = next((index for index in indexes if index["state"] == "active"), None)
-    if active is None or active["version"] != wanted["version"] or active["loose_from"] - active["sealed_to"] >= SEAL:
+    if active is None:
         request_job(tx, tenant_id, store_id)
+    else:
+        ask_for_job(tx, tenant_id, store_id, active, wanted["version"], active["loose_from"])
 
 
 class _Builder:

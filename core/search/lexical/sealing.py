@@ -1,8 +1,8 @@
 """Seals and merges: few large segments instead of many small ones, behind the writes' back.
 
-Packed segments of 4,096 records or more in all become one sealed segment, with a row a term. Neighbours of less than 49,152
-that have as many together become one, of at most 65,536; so a record is written three times in all. Numbers do not change, so
-what a process has decoded stays valid.
+Packed segments of 1,024 records or more in all become one sealed segment, with a row a term. Neighbours of less than 8,192
+that have as many together become one, and so do those of less than 49,152, of at most 65,536: a record is written four times
+in all, and once less where many are written at once. Numbers do not change, so what a process has decoded stays valid.
 
 The work reads in short transactions and writes in one, which takes the store's row lock only at its end, to check that what
 it read is still so. Else it is rolled back, whole, and tried again. Two such jobs at once do no harm: one finds a change.
@@ -24,7 +24,7 @@ from core.search.lexical.writing import SEAL
 from core.store.database import Database, Row, Tx
 
 TRIES = 5
-FULL = DOCUMENTS * 3 // 4
+TIERS = (DOCUMENTS // 8, DOCUMENTS * 3 // 4)
 PAGE = 5_000
 GARBAGE_PAGE = 5_000
 INSERTED = 10_000
@@ -47,8 +47,10 @@ class Sealer:
         self._faults = faults or Faults()
 
     def run(self) -> None:
-        # A merge takes its time: what was written meanwhile is sealed before the next.
-        while self._tried(self._seal) or self._tried(self._merge):
+        self._tried(lambda: self._seal(SEAL))
+        # A merge takes its time: if much was written meanwhile it is sealed before the next. A little waits for the next job,
+        # or a stream of writes would be sealed in small pieces.
+        while self._tried(lambda: self._seal(TIERS[0])) or self._tried(self._merge):
             self._check()
         self.collect()
 
@@ -64,10 +66,11 @@ class Sealer:
         rows = tx.rows("lexical_indexes", tenant=self._tenant, store=self._store)
         return next((row for row in rows if row["state"] == "active"), None)
 
-    def _seal(self) -> bool:
+    def _seal(self, least: int) -> bool:
+        """If as many records are packed."""
         with self._db.tenant(self._tenant) as tx:
             index = self._active(tx)
-            if index is None or index["loose_from"] - index["sealed_to"] < SEAL:
+            if index is None or index["loose_from"] - index["sealed_to"] < least:
                 return False
             end = min(index["loose_from"], index["sealed_to"] + DOCUMENTS)
             rows = tx.binary(
@@ -202,14 +205,15 @@ def insert_sealed(
 
 def to_merge(sizes: Sequence[int]) -> slice | None:
     """Which neighbours, of segments with these numbers of records, are to become one."""
-    start, total = 0, 0
-    for n, size in enumerate(sizes):
-        if size >= FULL:
-            start, total = n + 1, 0
-            continue
-        if total + size > DOCUMENTS:
-            start, total = n, 0
-        total += size
-        if total >= FULL and n > start:
-            return slice(start, n + 1)
+    for full in TIERS:
+        start, total = 0, 0
+        for n, size in enumerate(sizes):
+            if size >= full:
+                start, total = n + 1, 0
+                continue
+            if total + size > DOCUMENTS:
+                start, total = n, 0
+            total += size
+            if total >= full and n > start:
+                return slice(start, n + 1)
     return None

@@ -19,6 +19,8 @@ from core.store.database import Row, Tx, as_text
 TRIES = 20
 """Under a stream of bulk writes the segments may change several times between two statements."""
 FEW_IDS = 1_000
+SMALL = 20_000
+"""Of a store with at most so many records all ids are read at once: two hundred of them alone take longer."""
 
 
 class _Moved(Exception):
@@ -122,6 +124,7 @@ class _Search:
             layout=str(known.layout),
             known=str(known.upto),
             named=str(known.named),
+            small=str(SMALL),
             have=have,
             workspace=scope.workspace_id,
             session=scope.session_id,

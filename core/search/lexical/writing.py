@@ -2,7 +2,8 @@
 
 Few records become a loose segment. When 256 are loose they are packed into one; a write of many packs its own with them. So
 a store always has, in order of numbers: sealed segments (a row a term), packed ones, and less than 256 loose records. From
-4,096 unsealed records on a job is asked for that seals them (sealing.py). All this is under the store's row lock.
+1,024 unsealed records on a job is asked for that seals them (sealing.py), a moment later, for more may be on their way: a
+search that knows nothing of the store reads what is packed whole. All this is under the store's row lock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,8 @@ from core.search.lexical.terms import indexed
 from core.store.database import Row, Tx
 
 LOOSE = 256
-SEAL = 4_096
+SEAL = 1_024
+SEAL_SECONDS = 2.0
 PACK = 8_192
 PUBLIC = frozenset({"global", "daily"})
 """Scopes that every caller sees."""
@@ -59,8 +61,15 @@ def append(tx: Tx, tenant_id: UUID, store_id: UUID, records: Sequence[Written]) 
     first, end = records[0].number, records[-1].number + 1
     codes = scope_codes(tx, tenant_id, store_id, (record.scope for record in records))
     add_segments(tx, tenant_id, store_id, active, analysed(records, codes, active["version"]), first, end)
-    if active["version"] != wanted["version"] or end - active["sealed_to"] >= SEAL:
+    ask_for_job(tx, tenant_id, store_id, active, wanted["version"], end)
+
+
+def ask_for_job(tx: Tx, tenant_id: UUID, store_id: UUID, active: Row, version: int, end: int) -> None:
+    """When the active build of a store with `end` records is not of this version, or has much to seal."""
+    if active["version"] != version:
         request_job(tx, tenant_id, store_id)
+    elif end - active["sealed_to"] >= SEAL:
+        request_job(tx, tenant_id, store_id, delay=SEAL_SECONDS)
 
 
 def analysed(records: Sequence[Written], codes: Mapping[ScopeKey, int], version: int) -> list[Indexed]:
@@ -137,11 +146,15 @@ def _reduced(key: ScopeKey) -> tuple[str, str, str]:
     return scope, workspace or "", "" if scope == "project" else session or ""
 
 
-def request_job(tx: Tx, tenant_id: UUID, store_id: UUID, *, rebuild: bool = False) -> UUID | None:
-    """Asks for a job that brings the store's index in order; its id, or None when one is on its way already.
+def request_job(
+    tx: Tx, tenant_id: UUID, store_id: UUID, *, rebuild: bool = False, delay: float | None = None
+) -> UUID | None:
+    """Asks for a job that brings the store's index in order, to begin after `delay` seconds; its id, or None when one is on
+    its way already.
 
     `rebuild`: anew from the records in any case."""
     return tx.value(
         "request_index_job", tenant=tenant_id, store=store_id, job=uuid7(),
         payload='{"rebuild":true}' if rebuild else "{}", keep=JOB_KEEP_SECONDS, attempts=JOB_ATTEMPTS, again=rebuild,
+        delay=delay,
     )  # fmt: skip
