@@ -109,5 +109,6 @@ def no_thread_left() -> Iterator[None]:
 
 
 def _allowed(thread: threading.Thread) -> bool:
-    # Starlette's thread pool and asyncio's default executor live as long as their loop's process.
-    return thread.name.startswith(("AnyIO worker", "asyncio_", "ThreadPoolExecutor", "pytest_timeout"))
+    # Starlette's thread pool and asyncio's default executor live as long as their loop's process; so does the thread that
+    # helps large vector searches (core/search/vectors/matrix.py).
+    return thread.name.startswith(("AnyIO worker", "asyncio_", "ThreadPoolExecutor", "pytest_timeout", "similar"))

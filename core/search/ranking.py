@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from core.search.selection import highest
+
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Numbers: TypeAlias = NDArray[np.int64]
@@ -121,10 +123,12 @@ def _candidates(own: Floats, visible: Mask | None, places: Places) -> Numbers:
         own = np.where(visible, own, -np.inf)
     if len(own) <= ALL:
         return np.flatnonzero(own > -np.inf)
-    edge = np.partition(own, len(own) - CANDIDATES)[len(own) - CANDIDATES]
-    chosen = own > edge
-    chosen[np.flatnonzero(own == edge)[: CANDIDATES if edge > -np.inf else 0]] = True
-    best = np.flatnonzero(chosen)
+    best = highest(own, CANDIDATES)
+    if len(best) > CANDIDATES:  # many copies of one text: not all of them
+        last = own[best] == own[best].min()
+        best = np.concatenate([best[~last], best[last][:CANDIDATES]])
+    chosen = np.zeros(len(own), np.bool_)
+    chosen[best] = True
     for beside in _beside(best, places):
         chosen[beside[beside >= 0]] = True
     return np.flatnonzero(chosen if visible is None else chosen & visible)

@@ -178,19 +178,17 @@ def search(
         meaning = _embedded(engines, embedding, text, call, degraded)
     embedding_ms = round((monotonic() - began) * 1000)
     check()
-    lexical = fallback.search(
+    flags = cast("Mapping[str, Any]", config.get("index") or {})
+    linked = False
+    with fallback.searched(
         db, engines.lexical, tenant_id, store_id, text if LEXICAL in wanted else "", version=version, revision=revision,
         scope=scope, limit=DEPTH, named=False, check=check,
-    )  # fmt: skip
-    flags = cast("Mapping[str, Any]", config.get("index") or {})
-    if lexical.in_memory and LEXICAL in wanted and flags.get(LEXICAL):
-        degraded.insert(0, "lexical-index")
-
-    found = _Asked(lexical)
-    if LEXICAL in wanted:
-        found.routes[LEXICAL] = Route(lexical.numbers, int(np.count_nonzero(lexical.every > 0)), lexical.every)
-    linked = False
-    with db.tenant(tenant_id) as tx:
+    ) as (tx, lexical):  # fmt: skip
+        if lexical.in_memory and LEXICAL in wanted and flags.get(LEXICAL):
+            degraded.insert(0, "lexical-index")
+        found = _Asked(lexical)
+        if LEXICAL in wanted:
+            found.routes[LEXICAL] = Route(lexical.numbers, int(np.count_nonzero(lexical.every > 0)), lexical.every)
         if meaning is not None:
             route = _by_meaning(tx, engines, tenant_id, store_id, meaning, lexical)
             if route is not None:

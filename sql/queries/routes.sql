@@ -15,12 +15,12 @@ select e.entity
    select from record_entities k where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity limit 1) k;
 
 -- name: records_with_entities(tenant, store, entities, end, limit)
--- Of each entity the newest records, for a caller who sees all.
+-- Of each entity the newest records, for a caller who sees all. (The list within a select, as in lexical_postings.)
 select e.entity, array(
          select k.number from record_entities k
           where k.tenant_id = :tenant and k.store_id = :store and k.entity = e.entity and k.number < :end::bigint
           order by k.number desc limit :limit) as numbers
-  from unnest(:entities::text[]) as e (entity);
+  from unnest((select :entities::text[])) as e (entity);
 
 -- name: visible_records_with_entities(tenant, store, entities, end, workspace, session, limit)
 select e.entity, array(
@@ -37,7 +37,7 @@ select e.entity, array(
                         and (r.workspace_id is null or r.workspace_id = :workspace::text)))
              limit 1) r
           order by k.number desc limit :limit) as numbers
-  from unnest(:entities::text[]) as e (entity);
+  from unnest((select :entities::text[])) as e (entity);
 
 -- name: entities_of_records(tenant, store, numbers)
 select number, entity from record_entities

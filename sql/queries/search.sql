@@ -42,11 +42,12 @@ select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
 
 -- name: lexical_postings(tenant, store, build, segments, terms)
 -- The terms' postings in these segments; epoch and layout of the same snapshot say whether these are still the segments.
+-- (Lists within a select: how long they are would make the planner plan each time anew, which takes longer than it runs.)
 select i.epoch, i.layout, p.segment_id, p.term, p.postings
   from lexical_indexes i
   left join lexical_postings p
-    on p.tenant_id = i.tenant_id and p.store_id = i.store_id and p.segment_id = any (:segments::bigint[])
-       and p.term = any (:terms::text[])
+    on p.tenant_id = i.tenant_id and p.store_id = i.store_id and p.segment_id = any ((select :segments::bigint[])::bigint[])
+       and p.term = any ((select :terms::text[])::text[])
  where i.tenant_id = :tenant and i.store_id = :store and i.build = :build::integer;
 
 -- name: lexical_ids(tenant, store, build, named)

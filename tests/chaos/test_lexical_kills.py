@@ -13,7 +13,7 @@ import pytest
 from core.errors import Unavailable
 from core.search.lexical import sealing, writing
 from core.search.lexical.building import maintain
-from core.search.lexical.fallback import search
+from core.search.lexical.fallback import searched
 from core.search.lexical.model import LexicalResult
 from core.search.lexical.service import LexicalIndex
 from tests.conftest import TestDatabase
@@ -109,9 +109,10 @@ def test_writes_erasures_seals_rebuilds_and_searches_at_once(memory: Memory) -> 
 
     def look(query: str = "tide") -> LexicalResult:
         """A search sees a whole state: each record once, and its statistics are of just these."""
-        found = search(
+        with searched(
             memory.db, index, memory.tenant, memory.store, query, version=1, revision=2**50, check=lambda: None
-        )
+        ) as (_, found):
+            pass
         assert len(set(found.ids)) == len(found.ids) == found.count == found.holders["tide"]
         looked.append(found.in_memory)
         return found

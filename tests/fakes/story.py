@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.search.lexical.building import maintain
-from core.search.lexical.fallback import search
+from core.search.lexical.fallback import searched
 from core.search.lexical.model import LexicalResult, Scope
 from core.search.lexical.service import LexicalIndex
 from tests.fakes.memory import Memory
@@ -101,10 +101,11 @@ class Story:
             session=session,
         )  # fmt: skip
         limit = chance.choice([None, 1, 3, 10])
-        found = search(
+        with searched(
             m.db, chance.choice(self.processes), m.tenant, m.store, query, version=self.version, revision=revision,
             scope=Scope(workspace, session), limit=limit, check=lambda: None,
-        )  # fmt: skip
+        ) as (_, found):  # fmt: skip
+            pass
         self.in_memory += found.in_memory
         assert list(zip(found.ids, found.scores.tolist(), strict=True)) == expected[:limit]
         matching = np.flatnonzero(found.every)

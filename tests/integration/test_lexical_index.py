@@ -11,7 +11,7 @@ from core.errors import Unavailable
 from core.faults import Faults
 from core.search.lexical import building, erasing, fallback, known, sealing, service, writing
 from core.search.lexical.building import go_on, maintain
-from core.search.lexical.fallback import search
+from core.search.lexical.fallback import searched
 from core.search.lexical.service import LexicalIndex
 from core.search.lexical.writing import request_job
 from core.tenants.config import Index, StoreConfig
@@ -43,10 +43,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(memory: Memory, query: str, index: LexicalIndex | None = None, **more: Any) -> Sequence[tuple[str, float]]:
     """By the index, which must have it."""
-    result = search(
+    with searched(
         memory.db, index or LexicalIndex(2**28), memory.tenant, memory.store, query, check=lambda: None,
         **{"version": 1, "revision": 2**50, **more},
-    )  # fmt: skip
+    ) as (_, result):  # fmt: skip
+        pass
     assert not result.in_memory
     return list(zip(result.ids, result.scores.tolist(), strict=True))
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from core.search.bm25 import idf
 from core.search.lexical.postings import Ints
+from core.search.selection import highest
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.uint32]
@@ -24,7 +25,6 @@ Frequencies = NDArray[np.unsignedinteger[Any]]
 Names = Callable[[Ints], NDArray[np.bytes_]]
 """The ids of these record numbers."""
 
-SETS = 256
 CHUNK = 16_384
 """Arrays of this length stay in the processor's cache, and in memory that is there already."""
 COMMON = 4
@@ -167,7 +167,7 @@ def evaluate(end: int, gains: Iterable[Gain]) -> Floats:
 def best(scores: Floats, limit: int | None, names: Names) -> tuple[Ints, Floats]:
     """Numbers and scores of the `limit` best (None: all) that score above 0; equal scores in code-point order of ids, which
     are asked for only then."""
-    numbers = _candidates(scores, limit)
+    numbers = highest(scores, limit or 0, above=0.0)
     values = scores[numbers]
     order = np.argsort(-values, kind="stable")
     numbers, values = numbers[order], values[order]
@@ -175,21 +175,3 @@ def best(scores: Floats, limit: int | None, names: Names) -> tuple[Ints, Floats]
         order = np.lexsort((names(numbers), -values))
         numbers, values = numbers[order], values[order]
     return (numbers, values) if limit is None else (numbers[:limit], values[:limit])
-
-
-def _candidates(scores: Floats, limit: int | None) -> Ints:
-    """A superset of the best: all that score at least as much as the `limit`-th, ties included."""
-    bound = 0.0
-    if limit is not None and limit > 0:
-        sets = max(SETS, 2 * limit)
-        rows = len(scores) // sets
-        if rows > 4:
-            # The limit-th largest maximum of disjoint sets is at most the limit-th largest score.
-            most = scores[: rows * sets].reshape(rows, sets).max(axis=0)
-            bound = float(np.partition(most, sets - limit)[sets - limit])
-    numbers = np.flatnonzero(scores >= bound) if bound > 0 else np.flatnonzero(scores > 0)
-    if limit is not None and len(numbers) > limit > 0:
-        values = scores[numbers]
-        bound = float(np.partition(values, len(values) - limit)[len(values) - limit])
-        numbers = numbers[values >= bound]
-    return numbers

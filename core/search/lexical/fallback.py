@@ -1,7 +1,8 @@
 """Lexical search with or without an index: the same ranking over the records themselves, for a store whose index is missing,
 of another version, or being built."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from uuid import UUID
 
 import numpy as np
@@ -11,12 +12,13 @@ from core.search.lexical.evaluation import Filtered, Gain, best, evaluate
 from core.search.lexical.model import NO_SCOPE, LexicalResult, Scope
 from core.search.lexical.service import LexicalIndex
 from core.search.lexical.terms import indexed, query_terms
-from core.store.database import Database, Row
+from core.store.database import Database, Row, Tx
 
 PAGE = 2_000
 
 
-def search(
+@contextmanager
+def searched(
     db: Database,
     lexical: LexicalIndex,
     tenant_id: UUID,
@@ -29,17 +31,21 @@ def search(
     limit: int | None = None,
     named: bool = True,
     check: Callable[[], None],
-) -> LexicalResult:
-    """By the index where there is one of this version, else over the records (`in_memory`)."""
+) -> Generator[tuple[Tx, LexicalResult]]:
+    """By the index where there is one of this version, else over the records (`in_memory`). With a transaction of the tenant
+    for what else is to be read, since to begin one takes as long as the search."""
     with db.tenant(tenant_id) as tx:
         found = lexical.search(
             tx, tenant_id, store_id, query, version=version, revision=revision, scope=scope, limit=limit, named=named,
         )  # fmt: skip
-    if found is not None:
-        return found
-    return search_records(
+        if found is not None:
+            yield tx, found
+            return
+    found = search_records(
         db, tenant_id, store_id, query, version=version, revision=revision, scope=scope, limit=limit, check=check
     )
+    with db.tenant(tenant_id) as tx:
+        yield tx, found
 
 
 def search_records(

@@ -143,6 +143,9 @@ class Known:
     def name(self, rows: Sequence[Row]) -> None:
         """Takes over the ids of these segments, in order, from where those that are known end."""
         found = [identities(row["ids"], row["end_number"] - row["first_number"]) for row in rows]
+        if not self.named and len(found) == 1:
+            self._ids, self.named = found[0], rows[0]["end_number"]  # as it came: what is longer is always a copy
+            return
         if rows and rows[-1]["end_number"] > len(self._ids):
             end = rows[-1]["end_number"]
             self._ids = _roomy(self._ids, self.named, end if not self.named else end + (end >> 3) + 64)

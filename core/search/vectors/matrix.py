@@ -8,11 +8,14 @@ a graph over all tenants (recall and times: deploy/docs/performance.md).
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from core.search.selection import highest
 
 Floats: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -25,6 +28,10 @@ SKETCH = 128
 RESCORED = 1_500
 SAMPLE = 4_096
 """The first vectors, from which the directions are found: the same in every process."""
+SHARED = 4
+"""From so many blocks on a second thread does half of the multiplying, if it is free: memory is what takes the time, and a
+lone core does not use all there is of it."""
+_helper = ThreadPoolExecutor(1, "similar")
 _SCALE = 32_767.0
 _LEAST = 64
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -155,7 +162,7 @@ class View:
             return scores, None
         shown = _shown(self.present, visible)[:sketched]
         rough = np.where(shown, scores[:sketched], -np.inf)
-        best = _highest(rough, max(RESCORED, k))
+        best = highest(rough, max(RESCORED, k))
         if len(best) > 2 * max(RESCORED, k):  # many copies of one text: not all of them
             best = top(np.arange(sketched), rough, max(RESCORED, k)).numbers
         scores[best] = self.cosines(query, best)
@@ -168,11 +175,26 @@ class View:
         """Cosines, and rough ones where there are sketches."""
         scores = np.empty(self.count, np.float32)
         rough = query if self._directions is None else query @ self._directions
-        for start, block in self._placed():
-            if block.sketch is None:
-                scores[start : start + len(block)] = block.vectors @ query
-            else:
-                scores[start : start + len(block)] = rough @ block.sketch
+
+        def fill(blocks: Sequence[tuple[int, _Block]]) -> None:
+            for start, block in blocks:
+                out = scores[start : start + len(block)]
+                if block.sketch is None:
+                    np.matmul(block.vectors, query, out=out)
+                else:
+                    np.matmul(rough, block.sketch, out=out)
+
+        blocks = list(self._placed())
+        if len(blocks) < SHARED:
+            fill(blocks)
+            return scores
+        half = len(blocks) // 2
+        helper = _helper.submit(fill, blocks[half:])
+        fill(blocks[:half])
+        if helper.cancel():  # it is busy with another search
+            fill(blocks[half:])
+        else:
+            helper.result()
         return scores
 
     def _placed(self) -> Iterator[tuple[int, _Block]]:
@@ -184,17 +206,9 @@ class View:
 
 def top(numbers: Numbers, scores: Floats, k: int) -> Similar:
     """The `k` best above −∞, whatever ties there are at the edge."""
-    chosen = _highest(scores, k)
+    chosen = highest(scores, k)
     order = np.lexsort((numbers[chosen], -scores[chosen]))[: max(k, 0)]
     return Similar(numbers[chosen][order], scores[chosen][order])
-
-
-def _highest(scores: Floats, k: int) -> Numbers:
-    """Where the `k` best above −∞ are, in order of place, with all that equal the last of them. All, for a `k` of 0."""
-    if not 0 < k < len(scores):
-        return np.flatnonzero(scores > -np.inf)
-    edge = np.partition(scores, len(scores) - k)[len(scores) - k]
-    return np.flatnonzero((scores >= edge) & (scores > -np.inf))
 
 
 def _shown(present: Mask, visible: Mask | None) -> Mask:
