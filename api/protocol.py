@@ -21,7 +21,8 @@ HEAD_BYTES = 64 * 1024
 """Of the request line with all headers; and of what stands between two pieces of a body, or behind the last (trailers)."""
 VERSIONS = ("1.1", "1.0")
 HEAD_SECONDS = 30.0
-"""For a head to arrive: from the connection's beginning, or from the first byte behind the request before."""
+"""For a head to arrive: from the connection's beginning, or from the first byte behind the answer before. What is left of a
+body that was answered before its end must come in that time, too."""
 PIPELINED = 256
 """The most requests that may come ahead of their answers: a read of the socket may hold thousands of small ones."""
 
@@ -65,8 +66,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._held += len(data)
             if self._held > HEAD_BYTES:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if self._since is None and self._in_head and (self._begun or not self._moved):
-            self._await_head()
+        if self._since is None and (self._answering is None or self._answering.response_complete):
+            self._await_head()  # nothing is under way that ends the connection by itself
 
     def _feed(self, data: bytes) -> None:
         while True:

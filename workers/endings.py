@@ -154,6 +154,8 @@ class Endings:
             self._faults.hit("commit.effects")
             effects = None
         with self._db.direct() if effects is None else self._db.tenant(claim.tenant_id) as tx:
+            if effects is not None and outcome.locked is not None:
+                tx.row("lock_store", tenant=claim.tenant_id, store=outcome.locked)
             row = tx.row("finish_job", **_ending(claim, "succeeded", result=result))
             if row is None or not row["ended"]:
                 raise LeaseLost("the lease token is no longer the job's")

@@ -43,7 +43,7 @@ QUEUE_GAUGES = {
     "muniment_unsent_oldest_age_seconds": "Age of the oldest ready job that is owed a wake-up and has none.",
     "muniment_inflight_oldest_age_seconds": "Age of the oldest attempt under work.",
     "muniment_inflight_jobs": "Jobs under work.",
-    "muniment_parked_jobs": "Jobs that wait for a later try, or behind a write that does.",
+    "muniment_parked_jobs": "Jobs that wait for a later try or for their time, or behind a write that does.",
     "muniment_deferred_jobs": "Jobs that wait for money or a model.",
     "muniment_waiting_jobs": "Jobs whose children are outstanding.",
     "muniment_dead_jobs": "Jobs that used up their attempts; a person may retry them.",

@@ -12,7 +12,7 @@ class QueueBacklog:
     ready     may run now: sent to a worker or not, not parked, not behind a parked write of its store
     unsent    ready, and owed a wake-up that nobody has sent
     inflight  at work
-    parked    waits for a later try, or behind a write that does
+    parked    waits for a later try or for its time, or behind a write that does
     deferred  waits for money or a model
     waiting   its children are outstanding
     dead      attempts used up; a person may retry it"""

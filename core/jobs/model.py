@@ -104,10 +104,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Done:
-    """The work succeeded. `effects` runs inside the transaction that ends the job, after the lease was checked."""
+    """The work succeeded. `effects` runs inside the transaction that ends the job, after the lease was checked. `locked`: a
+    store whose row the effects change; it is locked before the job's row, as writes and erasures lock them."""
 
     result: dict[str, Any] | None = None
     effects: Callable[[Tx], None] | None = None
+    locked: UUID | None = None
 
 
 @dataclass(frozen=True)

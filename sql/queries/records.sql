@@ -131,10 +131,10 @@ select (select count(*) from gone_documents) as documents, (select count(*) from
         + (select coalesce(sum(bytes), 0) from gone_messages))::bigint as bytes;
 
 -- name: end_jobs_of_store(tenant, store, jobs)!
--- What still waits for a store that is erased ends as not found, but for `jobs`: those of the claim at work. Before anything
--- else of the store is locked: a job that fills its vectors locks its own row first, too. In the order of everything that
--- locks several jobs and waits: children by id, then jobs without a parent by id (as cancel_job, and as whatever ends a
--- child and then tells its parent).
+-- What still waits for a store that is erased ends as not found, but for `jobs`: those of the claim at work. The store's row
+-- is locked, as by every end of a job that changes it (`Done.locked`); nothing else of the store is yet. In the order of
+-- everything that locks several jobs and waits: children by id, then jobs without a parent by id (as cancel_job, and as
+-- whatever ends a child and then tells its parent).
 with open as materialized (
   select tenant_id, job_id from jobs
    where tenant_id = :tenant and store_id = :store and finished_at is null and job_id <> all (:jobs::uuid[])

@@ -109,8 +109,16 @@ select * from lexical_segments
    and end_number > :first and end_number <= :end order by end_number;
 
 -- name: sealed_segments(tenant, store, build)
-select * from lexical_segments
+-- Where they lie; what they hold may be much.
+select segment_id, first_number, end_number from lexical_segments
  where tenant_id = :tenant and store_id = :store and build = :build and not retired and packed is null order by end_number;
+
+-- name: segment_columns(tenant, store, segments)
+-- Of those that are still in use.
+select segment_id, first_number, end_number, first_revision, lengths, scopes, ordinals, pieces, revisions, ids
+  from lexical_segments
+ where tenant_id = :tenant and store_id = :store and segment_id = any (:segments::bigint[]) and not retired
+ order by end_number;
 
 -- name: delete_segments(tenant, store, segments)!
 delete from lexical_segments where tenant_id = :tenant and store_id = :store and segment_id = any (:segments::bigint[]);

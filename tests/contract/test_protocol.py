@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import time
 from contextlib import suppress
 
 import httpx
@@ -308,6 +309,43 @@ def test_a_kept_connection_and_a_slow_body_are_not_ended_by_the_wait_for_a_head(
         assert statuses(idle.end()) == [200, 200]
         slow.send(body[5:] + LAST)
         assert statuses(slow.end()) == [202, 200]
+
+
+ANSWERED = {
+    "a piece of a body": (b"Content-Length: 100\r\n", b"x"),
+    "a whole body": (b"Content-Length: 2\r\n", b"xx"),
+    "a body and a line": (b"Content-Length: 2\r\n", b"xx\r\n"),
+    "a body and a part of a head": (b"Content-Length: 2\r\n", b"xxGE"),
+    "a piece of a chunk's size": (b"Transfer-Encoding: chunked\r\n", b"5"),
+    "chunks": (b"Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n0\r\n\r\n"),
+    "a piece of a trailer": (b"Transfer-Encoding: chunked\r\n", b"0\r\na: "),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_what_comes_behind_an_answer_keeps_no_connection(api: Api, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal need not wait for the body; whoever sends on must not be able to stay for it."""
+    monkeypatch.setattr("api.protocol.HEAD_SECONDS", 0.2)
+    framing, later = ANSWERED[name]
+    with Wire(api) as wire:
+        wire.send(POST + framing + b"\r\n")
+        wire.until("/problems/")  # no key
+        wire.send(later)
+        assert statuses(wire.end()) == ([401, 408] if later.endswith(b"GE") else [401])
+
+
+def test_a_body_behind_its_answer_may_not_go_on_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.protocol.HEAD_SECONDS", 0.2)
+    with Wire(api) as wire:
+        wire.send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        wire.until("/problems/")
+        sent = 0
+        with suppress(OSError):
+            while sent < 200:
+                wire.send(b"1\r\nx\r\n")
+                time.sleep(0.05)
+                sent += 1
+    assert sent < 200, "it was still read after ten seconds"
 
 
 def test_a_body_that_is_waited_for_is_asked_for(api: Api, client: httpx.Client) -> None:

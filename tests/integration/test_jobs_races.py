@@ -3,19 +3,32 @@
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from uuid import UUID
 
 import psycopg
 import pytest
+import redis
+from prometheus_client import CollectorRegistry
 from psycopg.rows import DictRow, dict_row
 
+from core.clock import monotonic
 from core.errors import Deadlocked
+from core.faults import Faults
 from core.ids import uuid7
+from core.search.lexical.writing import request_job
+from core.settings import Settings
 from core.store.database import Tx
+from core.tenants.stores import store_id_of
 from tests.conftest import TestDatabase
 from tests.fakes.fleet import until
 from tests.fakes.jobs import Jobs
 from tests.rows import execute
+from workers.actors.indexing import maintain_index
+from workers.actors.work import Work
+from workers.endings import Endings
+from workers.keeper import Hold
+from workers.metrics import WorkerMetrics
 
 
 @pytest.fixture
@@ -180,3 +193,26 @@ def test_an_erasure_of_a_store_and_a_child_that_ends_do_not_deadlock(database: T
             assert ended["ended"]
         assert future.result(10) == 3
     assert sorted(jobs.states().values()) == ["failed", "failed", "failed", "succeeded"]
+
+
+def test_an_erasure_of_a_store_and_the_end_of_its_index_job_do_not_deadlock(
+    database: TestDatabase, redis_url: str, jobs: Jobs
+) -> None:
+    """The erasure locks the store and then its jobs. The end of an index job changes the store, too."""
+    with database.app.tenant(jobs.tenant) as tx:
+        store = store_id_of(tx, jobs.tenant, "journal")
+        asked = request_job(tx, jobs.tenant, store)
+    assert asked is not None
+    claim = jobs.claim(asked)
+    assert claim is not None
+    hold = Hold([claim], thread_id=0, deadline=monotonic() + 60, trusted_until=monotonic() + 60)
+    done = maintain_index(Work(claim, hold, database.app, Settings(), {}, Faults()))
+    with redis.Redis.from_url(redis_url, socket_timeout=5) as client, ThreadPoolExecutor(1) as pool:
+        endings = Endings(database.app, client, WorkerMetrics(CollectorRegistry()), Faults(), Event())
+        with open_transaction(jobs) as tx:
+            tx.row("lock_store", tenant=jobs.tenant, store=store)
+            future = pool.submit(endings.end, claim, done, 0.0)
+            until(lambda: waits(database))
+            assert tx.run("end_jobs_of_store", tenant=jobs.tenant, store=store, jobs=[]) == 1
+        assert future.result(10) is False
+    assert (jobs.row(asked)["state"], jobs.row(asked)["reason"]) == ("failed", "store-erased")

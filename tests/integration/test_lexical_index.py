@@ -136,6 +136,23 @@ def test_what_is_written_while_a_job_works_gets_a_job_of_its_own(
     assert waiting() == []
 
 
+def test_what_is_loose_asks_for_no_job(database: TestDatabase, memory: Memory, small: None) -> None:
+    """A job could not seal it: each write would ask for another that does nothing."""
+    memory.batch([{"text": f"the tide {n}"} for n in range(10)])
+    asked = "select count(*) from jobs where kind = 'index'"
+    for n in range(4):
+        memory.write({"text": f"the ebb {n}"})
+        assert execute(database.admin, asked) == [(0,)], "ten are packed, the others loose"
+    memory.write({"text": "the ebb"})
+    (delay,) = execute(
+        database.admin,
+        "select extract(epoch from run_at - created_at)::float8, due_at = run_at from jobs where kind = 'index'",
+    )
+    assert delay == (pytest.approx(0.2), True)
+    maintain(memory.db, memory.tenant, memory.store, lambda: None)
+    assert execute(database.admin, "select sealed_to from lexical_indexes") == [(15,)]
+
+
 def test_equal_scores_come_in_the_order_of_their_ids(memory: Memory) -> None:
     """Thousands of identical records, ids in no order: all of them tie at the bound."""
     ids = [f"{n * 7919 % 3000:04d}" for n in range(3000)]

@@ -315,6 +315,7 @@ def test_a_long_run_makes_way_and_leaves_a_new_job(world: World, database: TestD
     done = world.work(claim, slice_seconds=0)
     assert isinstance(done, Done)
     assert done.effects is not None
+    assert done.locked == world.store
     with database.app.tenant(world.tenant) as tx:
         done.effects(tx)
     assert world.jobs.finish(claim)

@@ -82,6 +82,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], int, int]] = {
     "delete_postings": ({"limit": 20}, 200, 0),
     "packed_segments": ({"build": 1, "first": 1900, "end": 2000}, 150, 100),
     "sealed_segments": ({"build": 1}, 150, 19),
+    "segment_columns": ({}, 150, 19),
     "lexical_indexes": ({}, 20, 1),
     "wanted_index": ({}, 20, 1),
     "indexable_records": ({"first": 500, "end": 550}, 120, 50),
@@ -123,6 +124,8 @@ def run(connection: Connection[Any], tenant: UUID, name: str, store: UUID, segme
     values = {"tenant": tenant, "store": store, "segment": segments[0], **STATEMENTS[name][0]}
     if name == "lexical_postings":
         values["segments"] = "{" + ",".join(map(str, segments)) + "}"
+    if name == "segment_columns":
+        values["segments"] = segments
     return cost(connection, tenant, getattr(queries(), name.partition(",")[0]).sql, values, TABLES)
 
 

@@ -1,5 +1,6 @@
 """Vector search in memory against the literal definition: filters, growth, ties, and recall beyond the exact size."""
 
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -132,3 +133,21 @@ def test_any_dimension(dimensions: int, monkeypatch: pytest.MonkeyPatch) -> None
     exact = vectors @ vectors[1_000]
     found = grown.view().similar(vectors[1_000], 10)
     np.testing.assert_allclose(found.cosines, np.sort(exact)[::-1][:10], atol=2e-4)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_many_blocks_are_multiplied_whether_the_helper_is_free_or_not(
+    busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "BLOCK", 64)
+    rng = np.random.default_rng(5)
+    vectors, query = whole(rng, matrix.SHARED * 64 + 10, 7), whole(rng, 7)
+    grown = Matrix(7)
+    grown.append(vectors, np.ones(len(vectors), np.bool_))
+    done = Event()
+    if busy:
+        matrix._helper.submit(done.wait, 20)  # pyright: ignore[reportPrivateUsage]
+    try:
+        np.testing.assert_array_equal(grown.view().every(query), vectors @ query)
+    finally:
+        done.set()

@@ -40,7 +40,7 @@ class EmbedStore:
         result = {"embedded": filled.embedded, "reused": filled.reused}
         if not filled.left:
             return Done(result)
-        return Done(result, lambda tx: _go_on(work, tx))
+        return Done(result, lambda tx: _go_on(work, tx), locked=store_id)
 
 
 def _go_on(work: Work, tx: storing.Tx) -> None:

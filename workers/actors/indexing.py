@@ -13,4 +13,4 @@ def maintain_index(work: Work) -> Done:
     rebuild = work.body().get("rebuild") is True
     maintain(work.db, work.claim.tenant_id, work.store_id(), work.check, rebuild=rebuild, faults=work.faults)
     claim, store_id = work.claim, work.store_id()
-    return Done({}, lambda tx: go_on(tx, claim.tenant_id, store_id))
+    return Done({}, lambda tx: go_on(tx, claim.tenant_id, store_id), locked=store_id)

@@ -50,10 +50,10 @@ def maintain(
 
 
 def go_on(tx: Tx, tenant_id: UUID, store_id: UUID) -> None:
-    """In the transaction that ends a job of `maintain`: asks for another when there is something to do again. Whoever wrote
-    while the job ran saw it, and asked for none."""
+    """In the transaction that ends a job of `maintain`, under the store's row lock: asks for another when there is something
+    to do again. Whoever wrote while the job ran saw it, and asked for none; whoever writes later sees that it has ended.
+    After a job that failed, the next write asks."""
     place = {"tenant": tenant_id, "store": store_id}
-    tx.row("lock_store", **place)  # a write before this is seen here, a later one sees that the job has ended
     wanted = tx.row("wanted_index", **place)
     if wanted is None or not wanted["next_number"]:
         return
@@ -62,7 +62,7 @@ def go_on(tx: Tx, tenant_id: UUID, store_id: UUID) -> None:
     if active is None:
         request_job(tx, tenant_id, store_id)
     else:
-        ask_for_job(tx, tenant_id, store_id, active, wanted["version"], active["loose_from"])
+        ask_for_job(tx, tenant_id, store_id, active, wanted["version"])
 
 
 class _Builder:

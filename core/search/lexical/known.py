@@ -42,7 +42,8 @@ class Known:
     """One version of one store's index. `upto`: the numbers below are known; `base`: those below are in cached terms, the
     others are loose. `size`: bytes in memory, about, without the terms.
 
-    Ids are the most of a store's columns, and few searches ask for them: they are kept from the second one on that does.
+    Ids are the most of a store's columns, and few searches ask for them: but for small stores, whose ids come with all else,
+    they are kept from the second one on that does.
     `named`: those below are known, none or all; `asked_for_ids`: the search that asked first.
 
     Whoever uses it holds `lock`; arrays handed out are never changed where they can be seen."""

@@ -1,8 +1,9 @@
 """Seals and merges: few large segments instead of many small ones, behind the writes' back.
 
 Packed segments of 1,024 records or more in all become one sealed segment, with a row a term. Neighbours of less than 8,192
-that have as many together become one, and so do those of less than 49,152, of at most 65,536: a record is written four times
-in all, and once less where many are written at once. Numbers do not change, so what a process has decoded stays valid.
+that have as many together become one, and so do those of less than 49,152, of at most 65,536: behind its write a record is
+written four times in all, once less where many are written at once. Numbers do not change, so what a process has decoded
+stays valid.
 
 The work reads in short transactions and writes in one, which takes the store's row lock only at its end, to check that what
 it read is still so. Else it is rolled back, whole, and tried again. Two such jobs at once do no harm: one finds a change.
@@ -97,11 +98,13 @@ class Sealer:
             index = self._active(tx)
             if index is None:
                 return False
-            found = tx.binary("sealed_segments", tenant=self._tenant, store=self._store, build=index["build"])
-        some = to_merge([row["end_number"] - row["first_number"] for row in found])
-        if some is None:
-            return False
-        rows = found[some]
+            found = tx.rows("sealed_segments", tenant=self._tenant, store=self._store, build=index["build"])
+            some = to_merge([row["end_number"] - row["first_number"] for row in found])
+            if some is None:
+                return False
+            rows = tx.binary("segment_columns", **self._sources(found[some]))
+        if len(rows) != len(found[some]):
+            raise Changed
         columns = Columns.joined(Columns.load(row) for row in rows)
         terms = list(self._merged(rows, columns.first))
         with self._db.tenant(self._tenant) as tx:

@@ -2,7 +2,7 @@
 
 Few records become a loose segment. When 256 are loose they are packed into one; a write of many packs its own with them. So
 a store always has, in order of numbers: sealed segments (a row a term), packed ones, and less than 256 loose records. From
-1,024 unsealed records on a job is asked for that seals them (sealing.py), a moment later, for more may be on their way: a
+1,024 packed records on a job is asked for that seals them (sealing.py), some seconds later, for more may be on their way: a
 search that knows nothing of the store reads what is packed whole. All this is under the store's row lock.
 """
 
@@ -20,6 +20,7 @@ from core.store.database import Row, Tx
 LOOSE = 256
 SEAL = 1_024
 SEAL_SECONDS = 2.0
+"""At least: the relay's next sweep finds the job (`sweep_seconds`)."""
 PACK = 8_192
 PUBLIC = frozenset({"global", "daily"})
 """Scopes that every caller sees."""
@@ -60,15 +61,16 @@ def append(tx: Tx, tenant_id: UUID, store_id: UUID, records: Sequence[Written]) 
         active = {**values, "sealed_to": 0, "loose_from": 0}
     first, end = records[0].number, records[-1].number + 1
     codes = scope_codes(tx, tenant_id, store_id, (record.scope for record in records))
-    add_segments(tx, tenant_id, store_id, active, analysed(records, codes, active["version"]), first, end)
-    ask_for_job(tx, tenant_id, store_id, active, wanted["version"], end)
+    indexed_records = analysed(records, codes, active["version"])
+    active["loose_from"] = add_segments(tx, tenant_id, store_id, active, indexed_records, first, end)
+    ask_for_job(tx, tenant_id, store_id, active, wanted["version"])
 
 
-def ask_for_job(tx: Tx, tenant_id: UUID, store_id: UUID, active: Row, version: int, end: int) -> None:
-    """When the active build of a store with `end` records is not of this version, or has much to seal."""
+def ask_for_job(tx: Tx, tenant_id: UUID, store_id: UUID, active: Row, version: int) -> None:
+    """When the active build is not of this version, or has much that is packed and can be sealed."""
     if active["version"] != version:
         request_job(tx, tenant_id, store_id)
-    elif end - active["sealed_to"] >= SEAL:
+    elif active["loose_from"] - active["sealed_to"] >= SEAL:
         request_job(tx, tenant_id, store_id, delay=SEAL_SECONDS)
 
 
@@ -83,14 +85,14 @@ def analysed(records: Sequence[Written], codes: Mapping[ScopeKey, int], version:
 
 def add_segments(
     tx: Tx, tenant_id: UUID, store_id: UUID, index: Row, records: Sequence[Indexed], first: int, end: int
-) -> None:
+) -> int:
     """Adds the numbers [first, end) to the end of a build; those that are not among the records were erased. What is loose is
-    packed with them when it has become much."""
+    packed with them when it has become much. Answers from where on it is loose now."""
     place = {"tenant": tenant_id, "store": store_id, "build": index["build"]}
     loose_from: int = index["loose_from"]
     if end - loose_from < LOOSE:
         _insert(tx, place, *segment(records, first, end))
-        return
+        return loose_from
     loose = tx.binary("packed_segments", **place, first=loose_from, end=first) if loose_from < first else []
     pieces = [(Columns.load(row), Packed(row["packed"]).inverted()) for row in loose]
     for start in range(first, end, PACK - LOOSE):
@@ -101,6 +103,7 @@ def add_segments(
     if loose:
         tx.run("delete_segments", tenant=tenant_id, store=store_id, segments=[row["segment_id"] for row in loose])
     tx.run("move_index", **place, sealed_to=index["sealed_to"], loose_from=end, layout=1 if loose else 0)
+    return end
 
 
 def segment(records: Sequence[Indexed], first: int, end: int) -> tuple[Columns, Inverted]:
