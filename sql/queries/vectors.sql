@@ -11,13 +11,16 @@ select s.next_number as total, coalesce(f.filled, 0) as filled
  where s.tenant_id = :tenant and s.store_id = :store;
 
 -- name: records_to_embed(tenant, store, space, first, end, limit)
--- In order of numbers; without its text when that has a vector, whose length then comes instead.
-select r.number, r.content, case when v.content is null then r.canonical end as canonical,
-       octet_length(v.vector) / 4 as dimensions
-  from records r
-  left join vectors v on v.tenant_id = r.tenant_id and v.content = r.content and v.space = :space
- where r.tenant_id = :tenant and r.store_id = :store and r.number >= :first and r.number < :end
- order by r.number limit :limit;
+-- In order of numbers; without its text when that has a vector, whose length then comes instead. (A look-up each, here and
+-- below: a join may be planned for the vectors as they were when they were few, and then reads them all for every page.)
+select r.number, r.content, case when v.dimensions is null then r.canonical end as canonical, v.dimensions
+  from (select number, content, canonical from records
+         where tenant_id = :tenant and store_id = :store and number >= :first and number < :end
+         order by number limit :limit) r
+  left join lateral (
+    select octet_length(vector) / 4 as dimensions from vectors
+     where tenant_id = :tenant and content = r.content and space = :space limit 1) v on true
+ order by r.number;
 
 -- name: lock_contents(tenant, store, first, end, contents)
 -- Which of these texts a record of the page still has; they stay until the transaction ends.
@@ -51,12 +54,16 @@ select filled, dimensions from vector_sets where tenant_id = :tenant and store_i
 -- One row: as many rows as vectors would cost more than the vectors.
 select coalesce(array_agg(r.number order by r.number), '{}') as numbers,
        string_agg(v.vector, ''::bytea order by r.number) as vectors
-  from records r join vectors v on v.tenant_id = r.tenant_id and v.content = r.content and v.space = :space
+  from records r
+ cross join lateral (
+   select vector from vectors where tenant_id = :tenant and content = r.content and space = :space limit 1) v
  where r.tenant_id = :tenant and r.store_id = :store and r.number >= :first and r.number < :end;
 
 -- name: vectors_of_numbers(tenant, store, space, numbers)
 select r.number, v.vector
-  from records r join vectors v on v.tenant_id = r.tenant_id and v.content = r.content and v.space = :space
+  from records r
+ cross join lateral (
+   select vector from vectors where tenant_id = :tenant and content = r.content and space = :space limit 1) v
  where r.tenant_id = :tenant and r.store_id = :store and r.number = any (:numbers::bigint[]);
 
 -- name: another_embed_job(tenant, store, job)

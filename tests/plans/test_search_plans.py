@@ -104,6 +104,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], int, int]] = {
     "vectors_between": ({"space": SPACE, "first": 1000, "end": 1200}, 1_600, 1),
     "vectors_of_numbers": ({"space": SPACE, "numbers": "{7,100,1999}"}, 50, 3),
     "records_to_embed": ({"space": SPACE, "first": 1000, "end": 2000, "limit": 50}, 600, 50),
+    "records_to_embed, of all": ({"space": SPACE, "first": 0, "end": 2000, "limit": 256}, 2_500, 256),
     "get_record": ({"id": "r7", "revision": None}, 30, 1),
     "get_record, a document at a revision": ({"id": "d7", "revision": 1999}, 30, 1),
     "get_erasure": ({"id": "gone-7"}, 20, 1),
