@@ -2,8 +2,8 @@
 
 Few records become a loose segment. When 256 are loose they are packed into one; a write of many packs its own with them. So
 a store always has, in order of numbers: sealed segments (a row a term), packed ones, and less than 256 loose records. From
-1,024 packed records on a job is asked for that seals them (sealing.py), some seconds later, for more may be on their way: a
-search that knows nothing of the store reads what is packed whole. All this is under the store's row lock.
+1,024 packed records on each packing asks for a job that seals them (sealing.py), some seconds later, for more may be on
+their way: a search that knows nothing of the store reads what is packed whole. All this is under the store's row lock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,8 +62,9 @@ def append(tx: Tx, tenant_id: UUID, store_id: UUID, records: Sequence[Written]) 
     first, end = records[0].number, records[-1].number + 1
     codes = scope_codes(tx, tenant_id, store_id, (record.scope for record in records))
     indexed_records = analysed(records, codes, active["version"])
-    active["loose_from"] = add_segments(tx, tenant_id, store_id, active, indexed_records, first, end)
-    ask_for_job(tx, tenant_id, store_id, active, wanted["version"])
+    loose_from = add_segments(tx, tenant_id, store_id, active, indexed_records, first, end)
+    if loose_from > active["loose_from"] or active["version"] != wanted["version"]:
+        ask_for_job(tx, tenant_id, store_id, {**active, "loose_from": loose_from}, wanted["version"])
 
 
 def ask_for_job(tx: Tx, tenant_id: UUID, store_id: UUID, active: Row, version: int) -> None:
