@@ -85,6 +85,12 @@ class Front:
         if failed is not None:
             raise RuntimeError(f"a job of kind {failed[0]} ended badly: {failed[1]}")
 
+    def rest(self) -> None:
+        """After a large load: what Postgres does behind it, on its own time, is done now and not beside what is measured."""
+        with self.stage.admin() as admin:
+            admin.execute(b"vacuum (analyze)")
+            admin.execute(b"checkpoint")
+
     def store_id(self, store: str) -> UUID:
         with self.stage.admin() as admin:
             row = admin.execute(
