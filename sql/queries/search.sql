@@ -1,11 +1,12 @@
 -- The lexical index (core/search/lexical). Statements that return bytes are run in the binary protocol.
 
--- name: lexical_state(tenant, store, version, build, epoch, layout, known, named, small, have, workspace, session)
+-- name: lexical_state(tenant, store, version, build, epoch, layout, known, named, small, have, terms, workspace, session)
 -- What a search must know, in one snapshot: the store, its active build of the version (null: none), the codes of what the
 -- caller sees, and a row a segment: all of them when the layout differs from the caller's, else those that end beyond
 -- `known`. Columns come for the latter only (ids, the largest, when the caller has those before, `named` above 0, or when the
 -- store has at most `small` records), packed postings for segments that the caller does not have. Of another build or epoch
--- the caller knows nothing.
+-- the caller knows nothing. `terms` (null: none): their postings in each sealed segment, in that order, for one who comes with
+-- nothing; else lexical_postings gives what is lacking.
 select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
        case when :workspace::text is null and :session::text is null then null else array(
          select c.code from lexical_scopes c
@@ -25,7 +26,15 @@ select s.revision, s.next_number, i.build, i.epoch, i.layout, i.loose_from,
        case when g.end_number > k.known then g.pieces end as pieces,
        case when g.end_number > k.known and (s.next_number <= :small::bigint or (k.same and :named::bigint > 0))
             then g.ids end as ids,
-       case when not k.same or g.segment_id <> all (:have::bigint[]) then g.packed end as packed
+       case when not k.same or g.segment_id <> all (:have::bigint[]) then g.packed end as packed,
+       case when g.packed is null and (select :terms::text[]) is not null then array(
+         select p.postings
+           from unnest((select :terms::text[])) with ordinality as t (term, place)
+           left join lateral (
+             select l.postings from lexical_postings l
+              where l.tenant_id = :tenant and l.store_id = :store and l.segment_id = g.segment_id and l.term = t.term
+              limit 1) p on true
+          order by t.place) end as postings
   from stores s
   left join lexical_indexes i
     on i.tenant_id = s.tenant_id and i.store_id = s.store_id and i.state = 'active' and i.version = :version::smallint

@@ -153,6 +153,23 @@ def test_what_is_loose_asks_for_no_job(database: TestDatabase, memory: Memory, s
     assert execute(database.admin, "select sealed_to from lexical_indexes") == [(15,)]
 
 
+def test_searches_are_planned_once(memory: Memory, small: None) -> None:
+    """Where a plan for these very values looks cheaper Postgres plans each time anew: that takes longer than it saves."""
+    memory.batch([{"text": f"the tide {n}"} for n in range(60)])
+    maintain(memory.db, memory.tenant, memory.store, lambda: None)
+    kept = LexicalIndex(2**28)
+    with memory.db.tenant(memory.tenant) as tx:
+        for n in range(40):
+            for index in (kept, LexicalIndex(2**28)):
+                assert index.search(tx, memory.tenant, memory.store, f"tide {n} {n + 1}", version=1) is not None
+        rows = tx._connection.execute(  # pyright: ignore[reportPrivateUsage]
+            "select statement, custom_plans from pg_prepared_statements where generic_plans + custom_plans > 30"
+        ).fetchall()
+    assert len([row for row in rows if "lexical_" in row["statement"]]) >= 2, rows
+    for row in rows:
+        assert row["custom_plans"] <= 5, row
+
+
 def test_equal_scores_come_in_the_order_of_their_ids(memory: Memory) -> None:
     """Thousands of identical records, ids in no order: all of them tie at the bound."""
     ids = [f"{n * 7919 % 3000:04d}" for n in range(3000)]

@@ -21,7 +21,7 @@ TABLES = (
 )  # fmt: skip
 STATE: dict[str, Any] = {
     "version": "1", "build": "1", "epoch": "0", "layout": "0", "named": "0", "small": "20000", "have": "{}",
-    "workspace": None, "session": None,
+    "terms": None, "workspace": None, "session": None,
 }  # fmt: skip
 SPACE = UUID(int=7)
 SEEN: dict[str, Any] = {"workspace": None, "session": "s-7"}
@@ -76,6 +76,9 @@ STATEMENTS: dict[str, tuple[dict[str, Any], int, int]] = {
     # name: (values, pages at most, rows at least)
     "lexical_state": (STATE | {"known": "2000"}, 30, 1),
     "lexical_state, one record behind": (STATE | {"known": "1999"}, 40, 1),
+    "lexical_state, with nothing": (
+        STATE | {"known": "0", "build": "-1", "terms": [f"term{n}" for n in range(1, 13)]}, 1_200, 20,
+    ),
     "lexical_state, of a session": (STATE | {"known": "2000", "workspace": "w", "session": "session-7"}, 120, 1),
     "lexical_postings": ({"build": "1", "terms": [f"term{n}" for n in range(1, 13)]}, 1_200, 100),
     "segment_postings": ({"after": "term2", "limit": 20}, 60, 20),

@@ -1,6 +1,6 @@
 """Exact lexical search over the index of a store, at any revision and scope (memory-agent.md §2.2, contract.md `lexical`)."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -68,6 +68,8 @@ class _Search:
         self._version = name[2]
         self._known: Known = cache.store(name)
         self._ids_found: dict[int, str] = {}
+        self._sent: dict[int, list[bytes | None]] = {}
+        """By segment, the postings of the terms in their order, that came with the state of the index."""
 
     def run(
         self, terms: Sequence[str], revision: int | None, scope: Scope, limit: int | None, named: bool
@@ -96,7 +98,7 @@ class _Search:
 
     def _look(self, keys: Sequence[bytes], revision: int | None, scope: Scope) -> "_Looked | None":
         known = self._known
-        codes = self._refresh(scope)
+        codes = self._refresh(scope, keys)
         if codes is None:
             return None
         self._complete(keys)
@@ -109,7 +111,7 @@ class _Search:
         self._known.reset()
         self._cache.drop(self._known)
 
-    def _refresh(self, scope: Scope) -> Sequence[int] | None:
+    def _refresh(self, scope: Scope, keys: Sequence[bytes]) -> Sequence[int] | None:
         """The codes of the scope; None: there is no index."""
         known = self._known
         before = known.build, known.epoch
@@ -126,17 +128,19 @@ class _Search:
             named=str(known.named),
             small=str(SMALL),
             have=have,
+            terms=None if known.upto or not keys else [term.decode() for term in keys],
             workspace=scope.workspace_id,
             session=scope.session_id,
         )
         if not rows or (rows[0]["build"] is None and rows[0]["next_number"] > 0):
             return None
         known.take(rows)
+        self._sent = {row["segment_id"]: row["postings"] for row in rows if row["postings"] is not None}
         if before != (known.build, known.epoch):
             self._cache.forget_terms(known)
         return rows[0]["codes"] or ()
 
-    def _complete(self, keys: Iterable[bytes]) -> None:
+    def _complete(self, keys: Sequence[bytes]) -> None:
         """Reads what the cached terms lack below `base`."""
         known = self._known
         lacking = {term: entry for term in keys if (entry := known.terms.get(term)) is None or entry.upto < known.base}
@@ -145,10 +149,15 @@ class _Search:
         since = min(0 if entry is None else entry.upto for entry in lacking.values())
         segments = [segment for segment in known.segments if since < segment.end <= known.base]
         found: dict[bytes, list[_Piece]] = {term: [] for term in lacking}
-        sealed = {segment.id: segment for segment in segments if segment.packed is None}
-        if sealed:
-            self._read_sealed(sealed, found)
+        unread = {
+            segment.id: segment for segment in segments if segment.packed is None and segment.id not in self._sent
+        }
+        if unread:
+            self._read_sealed(unread, found)
         for segment in segments:
+            for term, postings in zip(keys, self._sent.get(segment.id, ()), strict=False):
+                if postings is not None and term in found:
+                    found[term].append(_Piece(segment.first, decode(postings)))
             if segment.packed is not None:
                 for term, pieces in found.items():
                     postings = segment.packed.find(term)
