@@ -104,6 +104,12 @@ begin
     exit when v_row.attempt > 0;
   end loop;
   if cardinality(v_picked) = 0 then return; end if;
+  -- A later write may still run: the sweep frees the rows of a dead claim one by one. What was claimed first commits first.
+  if exists (select from jobs w
+              where w.tenant_id = p_tenant and w.store_id = v_store and w.finished_at is null and w.state = 'running'
+                and w.queue in ('write.interactive', 'write.bulk')) then
+    return;
+  end if;
 
   return query
   with claimed as (

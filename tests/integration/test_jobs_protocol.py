@@ -63,6 +63,19 @@ def test_d2_writes_lost_with_their_worker_twice_go_one_at_a_time(jobs: Jobs) -> 
     assert [len(jobs.claim_writes(head)) for head in heads] == [1, 0]
 
 
+def test_a_write_is_not_claimed_while_a_later_one_of_its_claim_runs(jobs: Jobs) -> None:
+    """A sweep may free the rows of a claim one by one; the later write would commit before the earlier one."""
+    first, second = (jobs.accept("write", "write.interactive", store="journal") for _ in range(2))
+    assert [claim.job_id for claim in jobs.claim_writes(first)] == [first, second]
+    jobs.run_out(first)
+    jobs.sweep()
+    assert jobs.states() == {first: "queued", second: "running"}
+    assert jobs.claim_writes(first) == []
+    jobs.run_out(second)
+    jobs.sweep()
+    assert [claim.job_id for claim in jobs.claim_writes(first)] == [first]
+
+
 def test_d2_three_lost_workers_are_the_end(jobs: Jobs) -> None:
     job = jobs.accept(max_attempts=50)
     for crash in (1, 2):
