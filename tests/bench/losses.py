@@ -11,6 +11,7 @@ from tests.bench.http_client import Connection, request
 from tests.bench.noop import GROUP
 from tests.bench.report import Bar, Report, Sample
 from tests.bench.stage import Stage, headers
+from tests.fakes.fleet import until
 from workers.embedded.server import Server
 
 LOAD_SECONDS = 6.0
@@ -58,7 +59,7 @@ def _under_load(stage: Stage, name: str, disturb: Callable[[], None], *, settle:
         time.sleep(LOAD_SECONDS / 3)
         # A worker that keeps up leaves nothing in Redis to be lost.
         worker.pause(True)
-        _until_waiting(stage, GATHERED)
+        until(lambda: stage.left() >= GATHERED, 30, "the jobs do not gather while their worker stands still")
         disturb()
         worker.pause(False)
         began = time.monotonic()
@@ -74,14 +75,6 @@ def _under_load(stage: Stage, name: str, disturb: Callable[[], None], *, settle:
     done = {str(job): int(count) for job, count in effects}
     ids = {answer.decode() for answer in accepted}
     return len(ids), len(ids - done.keys()), sum(count > 1 for count in done.values()), seconds
-
-
-def _until_waiting(stage: Stage, jobs: int) -> None:
-    deadline = time.monotonic() + 30
-    while stage.left() < jobs:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{stage.left()} of {jobs} jobs wait while their worker stands still")
-        time.sleep(0.02)
 
 
 def _write(port: int, message: bytes, stop: threading.Event, accepted: list[bytes]) -> None:
